@@ -1,7 +1,7 @@
 -- +goose Up
 -- The mirror: a copy of every row by bid, table = bid % 10. The primary keys are the
 -- only unique keys: a copy must accept whatever the truth holds.
-CREATE TABLE order_0 (
+CREATE TABLE IF NOT EXISTS order_0 (
   id                 BIGINT NOT NULL,
   uid                BIGINT NOT NULL,
   bid                BIGINT NOT NULL,
@@ -29,17 +29,17 @@ CREATE TABLE order_0 (
   KEY merchant_status (bid, status, id),
   KEY merchant_number (bid, out_trade_no, id)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
-CREATE TABLE order_1 LIKE order_0;
-CREATE TABLE order_2 LIKE order_0;
-CREATE TABLE order_3 LIKE order_0;
-CREATE TABLE order_4 LIKE order_0;
-CREATE TABLE order_5 LIKE order_0;
-CREATE TABLE order_6 LIKE order_0;
-CREATE TABLE order_7 LIKE order_0;
-CREATE TABLE order_8 LIKE order_0;
-CREATE TABLE order_9 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_1 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_2 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_3 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_4 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_5 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_6 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_7 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_8 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_9 LIKE order_0;
 
-CREATE TABLE journal_0 (
+CREATE TABLE IF NOT EXISTS journal_0 (
   order_id    BIGINT NOT NULL,
   seq         BIGINT NOT NULL,
   uid         BIGINT NOT NULL,
@@ -59,34 +59,34 @@ CREATE TABLE journal_0 (
   PRIMARY KEY (order_id, seq),
   KEY merchant (bid, recorded_at, order_id, seq)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
-CREATE TABLE journal_1 LIKE journal_0;
-CREATE TABLE journal_2 LIKE journal_0;
-CREATE TABLE journal_3 LIKE journal_0;
-CREATE TABLE journal_4 LIKE journal_0;
-CREATE TABLE journal_5 LIKE journal_0;
-CREATE TABLE journal_6 LIKE journal_0;
-CREATE TABLE journal_7 LIKE journal_0;
-CREATE TABLE journal_8 LIKE journal_0;
-CREATE TABLE journal_9 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_1 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_2 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_3 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_4 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_5 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_6 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_7 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_8 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_9 LIKE journal_0;
 
 -- How far the stream is applied here. The row moves in the transaction of the rows.
 -- The incarnation is the stream's name and creation time; '' is none yet.
-CREATE TABLE progress (
+CREATE TABLE IF NOT EXISTS progress (
   id          TINYINT NOT NULL PRIMARY KEY CHECK (id = 1),
   incarnation VARCHAR(128) NOT NULL,
   stream_seq  BIGINT UNSIGNED NOT NULL
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
-INSERT INTO progress (id, incarnation, stream_seq) VALUES (1, '', 0);
+INSERT INTO progress (id, incarnation, stream_seq) VALUES (1, '', 0) ON DUPLICATE KEY UPDATE id = id;
 
 -- The newest mark of each uid server that is applied here.
-CREATE TABLE mark (
+CREATE TABLE IF NOT EXISTS mark (
   server VARCHAR(64) NOT NULL PRIMARY KEY,
   gtid   VARCHAR(512) NOT NULL,
   at     DATETIME(3) NOT NULL
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 
 -- What could not be applied. While a row is open, the marks stand still.
-CREATE TABLE dead_letter (
+CREATE TABLE IF NOT EXISTS dead_letter (
   incarnation VARCHAR(128) NOT NULL,
   stream_seq  BIGINT UNSIGNED NOT NULL,
   item        INT NOT NULL COMMENT 'index of the row in its message, -1 for the whole message',
@@ -101,7 +101,7 @@ CREATE TABLE dead_letter (
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 
 -- Which database this is, and the epoch of the map that it obeys.
-CREATE TABLE owner (
+CREATE TABLE IF NOT EXISTS owner (
   id         TINYINT NOT NULL PRIMARY KEY CHECK (id = 1),
   cluster    VARCHAR(8) NOT NULL,
   `database` INT NOT NULL,

@@ -1,6 +1,6 @@
 -- +goose Up
 -- Who owns a name until when. Times are ms since 1970 of this database's clock.
-CREATE TABLE lease (
+CREATE TABLE IF NOT EXISTS lease (
   name     VARCHAR(64) NOT NULL PRIMARY KEY,
   holder   VARCHAR(128) NOT NULL,
   token    BIGINT NOT NULL COMMENT 'counts the holders of the name',
@@ -8,7 +8,7 @@ CREATE TABLE lease (
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 
 -- Every shard map that was ever in force; the highest epoch is.
-CREATE TABLE shard_map (
+CREATE TABLE IF NOT EXISTS shard_map (
   epoch BIGINT NOT NULL PRIMARY KEY,
   hash  CHAR(64) NOT NULL,
   text  MEDIUMTEXT NOT NULL

@@ -1,6 +1,6 @@
 -- +goose Up
 -- The truth: every order by uid, table = uid % 10.
-CREATE TABLE order_0 (
+CREATE TABLE IF NOT EXISTS order_0 (
   id                 BIGINT NOT NULL,
   uid                BIGINT NOT NULL,
   bid                BIGINT NOT NULL,
@@ -29,17 +29,17 @@ CREATE TABLE order_0 (
   KEY expiry (status, expires_at),
   KEY changed (updated_at, id)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
-CREATE TABLE order_1 LIKE order_0;
-CREATE TABLE order_2 LIKE order_0;
-CREATE TABLE order_3 LIKE order_0;
-CREATE TABLE order_4 LIKE order_0;
-CREATE TABLE order_5 LIKE order_0;
-CREATE TABLE order_6 LIKE order_0;
-CREATE TABLE order_7 LIKE order_0;
-CREATE TABLE order_8 LIKE order_0;
-CREATE TABLE order_9 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_1 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_2 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_3 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_4 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_5 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_6 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_7 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_8 LIKE order_0;
+CREATE TABLE IF NOT EXISTS order_9 LIKE order_0;
 
-CREATE TABLE journal_0 (
+CREATE TABLE IF NOT EXISTS journal_0 (
   order_id    BIGINT NOT NULL,
   seq         BIGINT NOT NULL,
   uid         BIGINT NOT NULL,
@@ -59,18 +59,18 @@ CREATE TABLE journal_0 (
   PRIMARY KEY (order_id, seq),
   UNIQUE KEY operation (order_id, op)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
-CREATE TABLE journal_1 LIKE journal_0;
-CREATE TABLE journal_2 LIKE journal_0;
-CREATE TABLE journal_3 LIKE journal_0;
-CREATE TABLE journal_4 LIKE journal_0;
-CREATE TABLE journal_5 LIKE journal_0;
-CREATE TABLE journal_6 LIKE journal_0;
-CREATE TABLE journal_7 LIKE journal_0;
-CREATE TABLE journal_8 LIKE journal_0;
-CREATE TABLE journal_9 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_1 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_2 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_3 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_4 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_5 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_6 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_7 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_8 LIKE journal_0;
+CREATE TABLE IF NOT EXISTS journal_9 LIKE journal_0;
 
 -- Which database this is, and the epoch of the map that it obeys.
-CREATE TABLE owner (
+CREATE TABLE IF NOT EXISTS owner (
   id         TINYINT NOT NULL PRIMARY KEY CHECK (id = 1),
   cluster    VARCHAR(8) NOT NULL,
   `database` INT NOT NULL,
