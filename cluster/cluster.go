@@ -166,7 +166,7 @@ func (d *Database) Read(ctx context.Context, f func(ctx context.Context, c *sql.
 	if err != nil {
 		return d.unavailable(err)
 	}
-	defer c.Close() //nolint:errcheck // gives the connection back; f's error says more
+	defer c.Close()
 	if err := f(ctx, c); err != nil {
 		var said *mysql.MySQLError
 		if errors.As(err, &said) || errors.Is(err, sql.ErrNoRows) {

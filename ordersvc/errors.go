@@ -30,4 +30,6 @@ type ReusedError struct {
 	Status  schema.Status
 }
 
-func (e *ReusedError) Error() string { return "ordersvc: out_trade_no is already used by another order" }
+func (e *ReusedError) Error() string {
+	return "ordersvc: out_trade_no is already used by another order"
+}

@@ -1,3 +1,9 @@
+// Package schema is what is stored: the tables and their migrations, their columns,
+// and the types of their rows. It holds no rule about what a row may say; that is
+// package ordersvc's.
+//
+// A type of a row is one for both clusters. Texts are stored in binary collations, so
+// that what differs by a letter's case differs as a key; times are UTC and cut to ms.
 package schema
 
 import (
