@@ -1,0 +1,179 @@
+// Package dberr says what an error of database/sql and of the MySQL driver means
+// for whoever sent the statement: may it be sent again, is its outcome known, is
+// one row to blame or the whole server.
+//
+// It decides by the kind of the error alone and is pure. Whoever knows more, such
+// as that the error arrived after the COMMIT was sent, says so with As. What to do
+// about a class is left to the caller; package lane does it for writes.
+//
+// The rule behind the classes: an error packet of the server is an answer, so the
+// statement is over and the rest of its packet did not run. Anything else that
+// happens after bytes were sent is no answer, and the outcome is unknown. The MySQL
+// driver returns driver.ErrBadConn only when it sent nothing.
+package dberr
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// A Class is what an error means for the statement, and so what its sender does
+// next.
+type Class int
+
+const (
+	// None: there is no error.
+	None Class = iota
+	// NotSent: no byte of the statement left this process. Any connection may be
+	// used for the next try.
+	NotSent
+	// Duplicate: a unique key is taken.
+	Duplicate
+	// Retryable: a lock was not got, and nothing of the transaction will be kept
+	// once it is rolled back. The same transaction may work now.
+	Retryable
+	// Stale: the database obeys another epoch than ours (the guard of a packet
+	// refused itself). Nothing is written with this map.
+	Stale
+	// ReadOnly: the server takes no writes: it was demoted.
+	ReadOnly
+	// TooBig: the packet is larger than the server takes; nothing of it ran. Parts
+	// of it may fit.
+	TooBig
+	// Refused: the server refused the statement itself; as it is it will be refused
+	// again.
+	Refused
+	// Unknown: whether the statement ran, or will yet run, isn't known.
+	Unknown
+)
+
+var names = [...]string{"none", "not sent", "duplicate", "retryable", "stale epoch", "read-only", "too big", "refused", "unknown"}
+
+func (c Class) String() string {
+	if c >= 0 && int(c) < len(names) {
+		return names[c]
+	}
+	return fmt.Sprintf("class(%d)", int(c))
+}
+
+// Numbers of MariaDB's errors that mean more than "refused".
+const (
+	tooManyConnections  = 1040 // to a new connection, instead of a greeting
+	accessDenied        = 1045 // the same
+	hostBlocked         = 1129 // the same
+	hostNotAllowed      = 1130 // the same
+	tooManyOfUser       = 1203 // the same
+	duplicateEntry      = 1062
+	recordChanged       = 1020
+	lockWaitTimeout     = 1205
+	deadlock            = 1213
+	subqueryRows        = 1242 // how a packet's epoch guard fails
+	optionPrevents      = 1290 // --read-only
+	readOnlyTransaction = 1792
+	readOnlyMode        = 1836
+	packetTooLarge      = 1153
+	serverShutdown      = 1053
+	queryInterrupted    = 1317 // KILL QUERY; may hit a COMMIT
+	connectionKilled    = 1927
+	statementTimeout    = 1969
+)
+
+// Of returns the class of err.
+func Of(err error) Class {
+	if err == nil {
+		return None
+	}
+	var known *Error
+	if errors.As(err, &known) {
+		return known.Class
+	}
+	var said *mysql.MySQLError
+	if errors.As(err, &said) {
+		return ofNumber(said.Number)
+	}
+	switch {
+	case isAny(err, mysql.ErrPktTooLarge):
+		return TooBig // found before writing
+	case isAny(err, driver.ErrBadConn, sql.ErrConnDone, mysql.ErrBusyBuffer):
+		return NotSent
+	case isAny(err, mysql.ErrNoTLS, mysql.ErrCleartextPassword, mysql.ErrNativePassword, mysql.ErrOldPassword,
+		mysql.ErrUnknownPlugin, mysql.ErrOldProtocol):
+		return NotSent // while logging in
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return NotSent
+	}
+	// mysql.ErrInvalidConn, io.EOF, a net.OpError of a read or write, a context's
+	// end, packets out of step, and whatever a later driver invents.
+	return Unknown
+}
+
+func ofNumber(n uint16) Class {
+	switch n {
+	case tooManyConnections, accessDenied, hostBlocked, hostNotAllowed, tooManyOfUser:
+		return NotSent
+	case duplicateEntry:
+		return Duplicate
+	case recordChanged, lockWaitTimeout, deadlock:
+		return Retryable
+	case subqueryRows:
+		return Stale
+	case optionPrevents, readOnlyTransaction, readOnlyMode:
+		return ReadOnly
+	case packetTooLarge:
+		return TooBig
+	case serverShutdown, queryInterrupted, connectionKilled, statementTimeout:
+		return Unknown
+	}
+	return Refused
+}
+
+func isAny(err error, targets ...error) bool {
+	for _, t := range targets {
+		if errors.Is(err, t) {
+			return true
+		}
+	}
+	return false
+}
+
+// An Error is an error with its class. Its text never holds the server's message,
+// which quotes values, so it may be logged.
+type Error struct {
+	Class Class
+	Err   error
+}
+
+// Error names the class, and the server's error number where there is one.
+func (e *Error) Error() string {
+	var said *mysql.MySQLError
+	if errors.As(e.Err, &said) {
+		return fmt.Sprintf("%s: server error %d", e.Class, said.Number)
+	}
+	return fmt.Sprintf("%s: %v", e.Class, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// As returns err with a class that the caller knows better than the error does.
+func As(c Class, err error) error { return &Error{Class: c, Err: err} }
+
+// Clean returns err with its class and a text without the server's message. nil
+// stays nil.
+func Clean(err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return As(Of(err), err)
+}
