@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/octopay/octopay/internal/dberr"
 	"github.com/octopay/octopay/shardmap"
 )
 
@@ -168,11 +169,11 @@ func (d *Database) Read(ctx context.Context, f func(ctx context.Context, c *sql.
 	}
 	defer c.Close()
 	if err := f(ctx, c); err != nil {
-		var said *mysql.MySQLError
-		if errors.As(err, &said) || errors.Is(err, sql.ErrNoRows) {
-			return err
+		switch dberr.Of(err) {
+		case dberr.NotSent, dberr.Unknown, dberr.ReadOnly, dberr.Stale:
+			return d.unavailable(err)
 		}
-		return d.unavailable(err)
+		return err
 	}
 	return nil
 }
