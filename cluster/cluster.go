@@ -143,8 +143,8 @@ func (d *Database) Schema() string { return d.place.Schema }
 // Read calls f with a connection for reading, under a permit and a deadline of its
 // own: the end of ctx stops the wait for a permit, not a statement, since a
 // cancelled statement costs a connection. Without a permit it returns ErrBusy. An
-// error of f that means the database is away is wrapped in ErrUnavailable; f must
-// do nothing that may not be done twice.
+// error of f that means the database is away is wrapped in ErrUnavailable. f returns
+// errors of the database alone; sql.ErrNoRows is passed on.
 func (d *Database) Read(ctx context.Context, f func(ctx context.Context, c *sql.Conn) error) error {
 	select {
 	case d.permits <- struct{}{}:
@@ -168,14 +168,15 @@ func (d *Database) Read(ctx context.Context, f func(ctx context.Context, c *sql.
 		return d.unavailable(err)
 	}
 	defer c.Close()
-	if err := f(ctx, c); err != nil {
-		switch dberr.Of(err) {
-		case dberr.NotSent, dberr.Unknown, dberr.ReadOnly, dberr.Stale:
-			return d.unavailable(err)
-		}
+	err = f(ctx, c)
+	if errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
-	return nil
+	switch dberr.Of(err) {
+	case dberr.NotSent, dberr.Unknown, dberr.ReadOnly, dberr.Stale:
+		return d.unavailable(err)
+	}
+	return dberr.Clean(err)
 }
 
 // Conn returns a dedicated connection for a writer, which may send many statements
@@ -198,7 +199,7 @@ func (d *Database) unavailable(err error) error {
 	if errors.Is(err, ErrUnavailable) {
 		return err
 	}
-	return fmt.Errorf("%w: %s: %w", ErrUnavailable, d.place, err)
+	return fmt.Errorf("%w: %s: %w", ErrUnavailable, d.place, dberr.Clean(err))
 }
 
 // Discard closes the connection itself instead of giving it back to its pool, and
