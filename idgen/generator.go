@@ -8,12 +8,14 @@ import (
 )
 
 // A Grant is the right to make ids as one worker until a time, as learnt from one
-// answer of the clock that leases worker numbers.
+// answer of the clock that leases worker numbers. The times of that clock are whole
+// ms.
 type Grant struct {
 	Worker int       // 0 … Workers-1
+	Token  int64     // from 1; another one each time that the number is acquired
 	Until  time.Time // no id reaches this time; that clock
 	Now    time.Time // what that clock said …
-	SentAt time.Time // … to a request sent at this moment; this process's monotonic clock
+	SentAt time.Time // … to a request sent at this moment; time.Now(), as it came
 }
 
 var (
@@ -21,65 +23,95 @@ var (
 	// time. Nothing was issued.
 	ErrLeaseEnded = errors.New("idgen: no valid worker number")
 	// ErrFull reports that all ids of the millisecond are used up. Nothing was
-	// issued; the next millisecond has room.
+	// issued; a later millisecond has room.
 	ErrFull = errors.New("idgen: all ids of this millisecond are used up")
 	// ErrBehind reports a grant whose clock lies behind ids already made, by more
 	// than is worth waiting for. Another worker number has to be acquired.
 	ErrBehind = errors.New("idgen: the clock stepped back behind ids already made")
+	// ErrRevoked reports a grant of a number that was taken away while the request
+	// for it was under way. Another worker number has to be acquired.
+	ErrRevoked = errors.New("idgen: the worker number was given back")
 )
 
-// behindMax is how far the leasing clock may step back before its worker number is
-// given up: below it, Next waits.
-const behindMax = 10 * time.Millisecond
+// behindMax is how far a grant may take the generator's time back before its number
+// is given up. A renewal whose answer was slow puts that time ahead by up to the
+// round trip, and the next one puts it back, so that a little of it is daily life:
+// meanwhile ids go on in the newest ms, which has room for 4,096, and then wait.
+const behindMax = 200 * time.Millisecond
 
-// A Generator makes ids as one worker at a time. Its time is the leasing clock's
-// time of the last grant plus the monotonic time since that request was sent, so it
-// never runs ahead of that clock. It is safe for concurrent use. The zero value has
-// no worker number.
+// A Generator makes ids as one worker at a time. Its time is what the leasing clock
+// said at the last grant plus the monotonic time since that request was sent; the
+// wall clock is never read. That clock read itself after the request was sent, so the
+// generator's time is never behind it, and ahead of it by no more than the round
+// trip: a lease ends here no later than it ends there.
+//
+// A Generator is safe for concurrent use. The zero value has no worker number.
 type Generator struct {
-	mu     sync.Mutex
-	grant  Grant
-	valid  bool
-	last   int64 // ms of the newest id of grant.Worker
-	seq    int   // its sequence
-	issued bool  // whether grant.Worker has made an id here
+	mu    sync.Mutex
+	grant Grant
+	valid bool
+	// floor is, for each number, the lowest ms<<SeqBits|seq that may still be issued
+	// with it here: above all that this process issued with it, under whatever
+	// token, and from the time on at which it was acquired.
+	floor [Workers]int64
 }
 
-// Grant gives the generator a worker number, or renews the one it has. A renewal
-// never makes ids go back: when its clock lies before ids already made, it is
-// ErrBehind if waiting is not worth it, and the number is no longer used.
-func (g *Generator) Grant(grant Grant) error {
-	if grant.Worker < 0 || grant.Worker >= Workers {
-		return fmt.Errorf("idgen: worker number %d is outside 0 … %d", grant.Worker, Workers-1)
-	}
-	if grant.Now.Before(Epoch) || !grant.Until.Before(End) {
-		return fmt.Errorf("idgen: the leasing clock is outside %s … %s", Epoch.Format(time.DateOnly), End.Format(time.DateOnly))
+// Grant gives the generator a worker number, or renews the one it has. See GrantAt.
+func (g *Generator) Grant(grant Grant) error { return g.GrantAt(time.Now(), grant) }
+
+// GrantAt is Grant at time t, when the answer is there. A number that is acquired,
+// which its token shows, makes no id before grant.Now, also when a renewal tells
+// later that the clock stepped back: the time before belongs to those who held it
+// earlier. A renewal never makes ids go back; ErrBehind if waiting is not worth it.
+// After an error the generator uses this number no more under this token.
+func (g *Generator) GrantAt(t time.Time, grant Grant) error {
+	if grant.Worker < 0 || grant.Worker >= Workers || grant.Token < 1 {
+		return fmt.Errorf("idgen: worker number %d, token %d: numbers are 0 … %d, tokens from 1", grant.Worker, grant.Token, Workers-1)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.valid || grant.Worker != g.grant.Worker {
-		g.last, g.seq, g.issued = 0, 0, false
+	same := grant.Worker == g.grant.Worker && grant.Token == g.grant.Token
+	if same && !g.valid {
+		return ErrRevoked
 	}
-	g.grant, g.valid = grant, true
-	if g.issued && g.last-ticks(g.at(grant.SentAt)) > behindMax.Milliseconds() {
-		g.valid = false
+	acquired := !same
+	g.grant, g.valid = grant, false
+	if grant.Now.Before(Epoch) || !grant.Until.Before(End) {
+		return fmt.Errorf("idgen: the leasing clock says %s; the layout of ids ends %s and begins %s",
+			grant.Now.Format(time.DateTime), End.Format(time.DateTime), Epoch.Format(time.DateTime))
+	}
+	floor := &g.floor[grant.Worker]
+	if acquired {
+		*floor = max(*floor, ticks(grant.Now)<<SeqBits)
+	}
+	if *floor>>SeqBits-ticks(g.at(t)) > behindMax.Milliseconds() {
 		return ErrBehind
 	}
+	g.valid = true
 	return nil
 }
 
-// Revoke takes the worker number away. Nothing is issued until the next Grant.
-func (g *Generator) Revoke() {
+// Revoke takes the worker number away, and reports whether it was the one in use.
+// Nothing is issued until it, or another number, is granted under another token.
+func (g *Generator) Revoke(worker int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if !g.valid || g.grant.Worker != worker {
+		return false
+	}
 	g.valid = false
+	return true
 }
 
-// Worker returns the worker number in use, and whether there is a valid one.
-func (g *Generator) Worker() (int, bool) {
+// Worker returns the worker number in use and for how long the generator may use it
+// if it isn't renewed. Without a valid number that is 0.
+func (g *Generator) Worker() (number int, left time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.grant.Worker, g.valid && g.at(time.Now()).Before(g.grant.Until)
+	if !g.valid {
+		return 0, 0
+	}
+	return g.grant.Worker, max(0, g.grant.Until.Sub(g.at(time.Now())))
 }
 
 // Next returns a new id for uid, waiting while a millisecond is used up. See
@@ -94,38 +126,37 @@ func (g *Generator) Next(uid int64) (ID, error) {
 	}
 }
 
-// NextAt is Next at time t, a reading of this process's monotonic clock, but
-// returns ErrFull instead of waiting. The snowflakes of one worker number strictly
-// increase, whatever the sequence of times; at or beyond the end of the lease
-// NextAt returns ErrLeaseEnded and issues nothing.
+// NextAt is Next at time t, a reading of time.Now(), but returns ErrFull instead of
+// waiting. The snowflakes of one worker number strictly increase, whatever the
+// sequence of times and grants; at or beyond the end of the lease NextAt returns
+// ErrLeaseEnded and issues nothing.
 func (g *Generator) NextAt(t time.Time, uid int64) (ID, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.valid {
 		return ID{}, ErrLeaseEnded
 	}
-	now := g.at(t)
-	ms := ticks(now)
-	if !now.Before(g.grant.Until) || ms >= ticks(g.grant.Until) || ms < 0 {
+	now, end := ticks(g.at(t)), ticks(g.grant.Until)
+	next := max(g.floor[g.grant.Worker], now<<SeqBits)
+	ms, seq := next>>SeqBits, next&(PerMilli-1)
+	switch {
+	case now >= end || ms >= end:
 		return ID{}, ErrLeaseEnded
+	case ms > now && seq == 0:
+		// To begin a millisecond before its time would be to run ahead of the clock.
+		// One that is begun goes on, though a grant took the time back behind it.
+		return ID{}, ErrFull
 	}
-	seq := 0
-	if g.issued && ms <= g.last {
-		// The millisecond is the newest one, or the clock stepped back a little:
-		// go on within the newest, never ahead of it.
-		if g.seq == PerMilli-1 {
-			return ID{}, ErrFull
-		}
-		ms, seq = g.last, g.seq+1
-	}
-	if ms >= ticks(g.grant.Until) {
-		return ID{}, ErrLeaseEnded
-	}
-	g.last, g.seq, g.issued = ms, seq, true
-	return Make(uid, ms<<timeShift|int64(g.grant.Worker)<<SeqBits|int64(seq)), nil
+	g.floor[g.grant.Worker] = next + 1
+	return Make(uid, ms<<timeShift|int64(g.grant.Worker)<<SeqBits|seq), nil
 }
 
-// at returns the leasing clock's time at t.
-func (g *Generator) at(t time.Time) time.Time { return g.grant.Now.Add(t.Sub(g.grant.SentAt)) }
+// at returns the leasing clock's time at t. A t before the request was sent is one
+// that was read before the grant came: it counts as that moment. Both times carry
+// monotonic readings, and Sub uses them alone.
+func (g *Generator) at(t time.Time) time.Time {
+	return g.grant.Now.Add(max(0, t.Sub(g.grant.SentAt)))
+}
 
+// ticks returns the ms of t since Epoch, which t must not be before.
 func ticks(t time.Time) int64 { return t.Sub(Epoch).Milliseconds() }

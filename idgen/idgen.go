@@ -11,7 +11,9 @@
 // size. The stored primary key is the snowflake alone.
 //
 // A Generator does no I/O and reads no wall clock. Which worker number it may use,
-// and up to what time, is decided by its caller (see package lease).
+// and up to what time, is decided by its caller (see package lease). What it promises
+// is that the snowflakes of one number rise, begin no earlier than the time at which
+// the number was acquired, and stay below the time at which its lease ends.
 package idgen
 
 import (
@@ -19,6 +21,7 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/octopay/octopay/slot"
 )
@@ -51,7 +54,8 @@ type ID struct {
 	snowflake int64
 }
 
-// Make returns the id of the order of uid that is stored under snowflake.
+// Make returns the id of the order of uid, at least 1, that is stored under
+// snowflake, at least 0.
 func Make(uid, snowflake int64) ID {
 	s := slot.Of(uid)
 	return ID{info: uint8(s.Info()), table: uint8(s.Table()), snowflake: snowflake}
@@ -121,11 +125,14 @@ var ErrInvalid = errors.New("not an order id")
 // order has that id is another question.
 func Parse(s string) (ID, error) {
 	if len(s) != Digits {
-		return ID{}, fmt.Errorf("%w: it has %d characters, an id has %d digits", ErrInvalid, len(s), Digits)
+		if n := utf8.RuneCountInString(s); n != Digits {
+			return ID{}, fmt.Errorf("%w: it has %d characters, an id has %d digits", ErrInvalid, n, Digits)
+		}
 	}
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return ID{}, fmt.Errorf("%w: character %d is not a digit", ErrInvalid, i+1)
+	n := 0
+	for _, c := range s {
+		if n++; c < '0' || c > '9' {
+			return ID{}, fmt.Errorf("%w: character %d is not a digit", ErrInvalid, n)
 		}
 	}
 	if s[0] != '0'+Version {
