@@ -1,0 +1,44 @@
+# The commands of this project. `make help` lists them.
+
+GO      ?= go
+LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+DATA    ?= .stack
+
+.PHONY: help
+help: ## list the commands
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: quickstart
+quickstart: ## serve everything in one process, orders in memory
+	$(GO) run ./services/quickstart
+
+.PHONY: up
+up: ## start real engines on this machine, create and migrate the databases
+	@$(GO) run ./internal/localstack/cmd up -data $(DATA)
+
+.PHONY: down
+down: ## stop what `make up` started; the data stays
+	@$(GO) run ./internal/localstack/cmd down -data $(DATA)
+
+.PHONY: test
+test: ## run every test, on real engines
+	$(GO) vet ./...
+	$(GO) test ./...
+
+.PHONY: race
+race: ## run every test under the race detector
+	$(GO) test -race ./...
+
+.PHONY: lint
+lint: ## check style
+	$(GO) run $(LINT) run ./...
+
+.PHONY: verify
+verify: ## check that generated code and go.mod are up to date
+	$(GO) generate ./syncer/mirrorpb
+	$(GO) mod tidy -diff
+	git diff --exit-code -- syncer/mirrorpb
+
+.PHONY: bench
+bench: ## time the pure parts: placement, ids, an order's JSON
+	$(GO) test -run '^$$' -bench . -benchmem ./slot ./shardmap ./idgen ./lane ./httpapi
