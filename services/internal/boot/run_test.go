@@ -1,0 +1,127 @@
+package boot_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/octopay/octopay/services/internal/boot"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestPartsStopInReverseOrder(t *testing.T) {
+	var mu sync.Mutex
+	var stopped []string
+	part := func(name string) boot.Part {
+		return boot.Part{Name: name, Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			stopped = append(stopped, name)
+			return ctx.Err()
+		}}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	time.AfterFunc(time.Millisecond, stop)
+	if err := boot.Run(ctx, part("pools"), part("lanes"), part("http")); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"http", "lanes", "pools"}; !slices.Equal(stopped, want) {
+		t.Errorf("stopped %v, want %v", stopped, want)
+	}
+}
+
+func TestTheFirstToReturnEndsAll(t *testing.T) {
+	broken := errors.New("broken")
+	closed := false
+	err := boot.Run(t.Context(),
+		boot.Closing("pools", func() error { closed = true; return errors.New("close fails too") }),
+		boot.Part{Name: "loop", Run: func(context.Context) error { return broken }},
+		boot.Part{Name: "http", Run: func(ctx context.Context) error { <-ctx.Done(); return nil }})
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "loop: broken") || !strings.Contains(err.Error(), "close fails too") {
+		t.Errorf("error %v", err)
+	}
+	if !closed {
+		t.Error("the pools are open")
+	}
+	if err := boot.Run(t.Context(), boot.Part{Name: "loop", Run: func(context.Context) error { return nil }}); err == nil {
+		t.Error("a part that ends by itself is no error")
+	}
+}
+
+func TestAStoppedServerFinishesTheRequestUnderWay(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entered, drained := make(chan struct{}), make(chan struct{})
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-drained
+		_, _ = io.WriteString(w, "answered")
+	})}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- boot.Run(ctx, boot.HTTP("http", l, srv, 5*time.Second, func() { close(drained) }))
+	}()
+	got := make(chan string, 1)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	go func() {
+		resp, err := client.Get("http://" + l.Addr().String())
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		got <- string(b)
+	}()
+	<-entered
+	stop()
+	if s := <-got; s != "answered" {
+		t.Errorf("the request under way got %q", s)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUntilSaysWhatItWaitsForOncePerReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		reasons := []string{"refused", "refused", "refused", "wrong epoch", ""}
+		err := boot.Until(t.Context(), slog.New(slog.NewTextHandler(&out, nil)), "the meta database", func(context.Context) error {
+			r := reasons[0]
+			reasons = reasons[1:]
+			if r == "" {
+				return nil
+			}
+			return errors.New(r)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(out.String(), "\n"); n != 3 {
+			t.Errorf("%d lines, want 2 reasons and the arrival:\n%s", n, out.String())
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		err = boot.Until(ctx, slog.New(slog.DiscardHandler), "nothing", func(context.Context) error { return errors.New("never") })
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v after the end of its context", err)
+		}
+	})
+}
