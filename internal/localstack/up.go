@@ -1,0 +1,136 @@
+package localstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Up starts a stack in dir that stays when this program ends, with the data of the
+// last time, and writes map.yaml and env there for the programs. What is missing is
+// installed where that is possible. A stack that runs already is left as it is. Both
+// ways out says where everything is.
+//
+// This program must be cmd, because the supervisor is this program again.
+func Up(ctx context.Context, dir string, out io.Writer) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	l, err := lockFile(ctx, filepath.Join(dir, "up.lock"), exclusive)
+	if err != nil {
+		return err
+	}
+	defer l.unlock()
+	s, running, err := readState(dir)
+	if err != nil {
+		return err
+	}
+	if running {
+		fmt.Fprintf(out, "already running, nothing changed (supervisor: process %d)\n", s.Pid)
+		return describe(dir, s, out)
+	}
+	if _, err := find(ctx, Options{Install: true, Log: func(line string) { fmt.Fprintln(out, line) }}); err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*readyWithin)
+	defer cancel()
+	if s, err = launch(ctx, exe, dir); err != nil {
+		return err
+	}
+	env := fmt.Sprintf("export OCTOPAY_MAP_FILE=%s\nexport OCTOPAY_DB_USER=%s\nexport OCTOPAY_DB_PASSWORD=%s\nexport OCTOPAY_NATS_URL=%s\n",
+		quote(filepath.Join(dir, "map.yaml")), quote(userName), quote(s.Password), quote(s.NATSURL))
+	if err := errors.Join(
+		writeFile(filepath.Join(dir, "map.yaml"), []byte(s.Map)),
+		writeFile(filepath.Join(dir, "env"), []byte(env)),
+	); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "started (supervisor: process %d)\n", s.Pid)
+	return describe(dir, s, out)
+}
+
+// Down ends the stack that Up started in dir, and nothing else: each process is
+// checked to be the one that was started. The data stays, unless purge is set.
+func Down(ctx context.Context, dir string, purge bool, out io.Writer) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "plan.json")); err != nil {
+		fmt.Fprintf(out, "no stack in %s\n", dir)
+		return nil
+	}
+	l, err := lockFile(ctx, filepath.Join(dir, "up.lock"), exclusive)
+	if err != nil {
+		return err
+	}
+	defer l.unlock()
+	s, running, err := readState(dir)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*stopWithin)
+	defer cancel()
+	// The supervisor stops its servers. Where it was killed, they died with it, or are
+	// ended here.
+	if err := s.end(ctx, syscall.SIGTERM); err != nil {
+		return err
+	}
+	for _, c := range s.Servers {
+		if err := c.end(ctx, syscall.SIGTERM); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(stateFile(dir)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if running {
+		fmt.Fprintln(out, "stopped")
+	} else {
+		fmt.Fprintln(out, "was not running")
+	}
+	if purge {
+		fmt.Fprintf(out, "removing %s\n", dir)
+		return os.RemoveAll(dir)
+	}
+	fmt.Fprintf(out, "the data stays in %s\n", dir)
+	return nil
+}
+
+func describe(dir string, s state, out io.Writer) error {
+	var b strings.Builder
+	for _, srv := range s.Servers {
+		fmt.Fprintf(&b, "  %-8s %s  (process %d)\n", srv.Name, srv.Address, srv.Pid)
+	}
+	fmt.Fprintf(&b, "  data     %s\n", dir)
+	env := filepath.Join(dir, "env")
+	if wd, err := os.Getwd(); err == nil {
+		if rel, err := filepath.Rel(wd, env); err == nil && !strings.HasPrefix(rel, "..") {
+			env = "./" + rel
+		}
+	}
+	fmt.Fprintf(&b, "next, each in a terminal of its own:\n  . %[1]s && go run ./services/orderd\n  . %[1]s && go run ./services/syncerd\n", quote(env))
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// quote returns s as one word of a shell.
+func quote(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
