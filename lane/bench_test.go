@@ -1,0 +1,29 @@
+package lane
+
+import (
+	"context"
+	"testing"
+)
+
+// BenchmarkDo is what the lane itself costs an operation: no I/O, every caller
+// waits for its own result.
+func BenchmarkDo(b *testing.B) {
+	l := New(Config{}, func(_ context.Context, ops []int) []int { return ops })
+	ctx, cancel := context.WithCancel(background)
+	done := make(chan error)
+	go func() { done <- l.Run(ctx) }()
+	b.ReportAllocs()
+	b.SetParallelism(256)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := l.Do(background, 1, 100); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	cancel()
+	if err := <-done; err != nil {
+		b.Error(err)
+	}
+}
