@@ -74,7 +74,8 @@ CREATE TABLE IF NOT EXISTS journal_9 LIKE journal_0;
 CREATE TABLE IF NOT EXISTS progress (
   id          TINYINT NOT NULL PRIMARY KEY CHECK (id = 1),
   incarnation VARCHAR(128) NOT NULL,
-  stream_seq  BIGINT UNSIGNED NOT NULL
+  stream_seq  BIGINT UNSIGNED NOT NULL,
+  stored_at   BIGINT NOT NULL DEFAULT 0 COMMENT 'when NATS stored that message, ns since 1970; another time: another message'
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;
 INSERT INTO progress (id, incarnation, stream_seq) VALUES (1, '', 0) ON DUPLICATE KEY UPDATE id = id;
 
