@@ -1,0 +1,90 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/octopay/octopay/httpapi/problem"
+)
+
+const (
+	bodyMax = 64 << 10 // bytes
+	uriMax  = 8 << 10  // bytes
+)
+
+// body reads the whole body into buf, and returns it. It waits for it no longer than
+// BodyTimeout.
+func (c *call) body(buf []byte) ([]byte, error) {
+	if c.r.ContentLength == 0 {
+		return buf[:0], nil
+	}
+	if !isJSON(c.r.Header["Content-Type"]) {
+		return nil, &problem.Problem{Code: problem.UnsupportedMediaType}
+	}
+	if c.r.ContentLength > bodyMax {
+		return nil, &problem.Problem{Code: problem.BodyTooLarge}
+	}
+	// The deadline holds for the body only: left in place it would end the watch for
+	// the client's hang-up, and with it the request, while the call is under way.
+	// Writers that have no deadline, in tests, wait as long as they like.
+	conn := http.NewResponseController(c.w)
+	_ = conn.SetReadDeadline(time.Now().Add(c.api.config.BodyTimeout))
+	buf, err := readAll(http.MaxBytesReader(c.w, c.r.Body, bodyMax), buf[:0])
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+		_ = conn.SetReadDeadline(time.Time{})
+		c.bodyRead = true
+		return buf, nil
+	case errors.As(err, &tooLarge):
+		return nil, &problem.Problem{Code: problem.BodyTooLarge}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, &problem.Problem{Code: problem.RequestTimeout}
+	}
+	// It ended early, or its chunks are malformed: what came isn't what was meant.
+	return nil, &problem.Problem{Code: problem.MalformedJSON, Cause: err}
+}
+
+// readAll is io.ReadAll into a buffer that is there.
+func readAll(r io.Reader, b []byte) ([]byte, error) {
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+}
+
+// abandonsBody reports whether the request has a body that nobody read to its end.
+// Its connection is closed: net/http would otherwise wait for the rest of the body
+// before it sends the answer.
+func (c *call) abandonsBody() bool { return c.r.ContentLength != 0 && !c.bodyRead }
+
+// isJSON reports whether a Content-Type is JSON in UTF-8. Parameters other than the
+// charset mean nothing for JSON and are passed over.
+func isJSON(contentType []string) bool {
+	if len(contentType) != 1 {
+		return false
+	}
+	if contentType[0] == "application/json" {
+		return true
+	}
+	media, params, err := mime.ParseMediaType(contentType[0])
+	if err != nil || media != "application/json" {
+		return false
+	}
+	charset, given := params["charset"]
+	return !given || strings.EqualFold(charset, "utf-8")
+}

@@ -1,0 +1,138 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	mathrand "math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/octopay/octopay/httpapi/problem"
+	"github.com/octopay/octopay/idgen"
+)
+
+// actor is who every caller is until there is authentication: the trusted front end.
+const actor = "app"
+
+// A call is one request and its answer.
+type call struct {
+	api     *API
+	w       http.ResponseWriter
+	r       *http.Request
+	ctx     context.Context // ends at the request's deadline, or when the client leaves
+	arrived time.Time
+	id      string // request id
+	route   *route
+	param   string   // of the path
+	orderID idgen.ID // after it parsed; for the log
+
+	bodyRead bool // to its end
+	answered bool
+	gone     bool // the client left before there was an answer
+	status   int
+	code     problem.Code
+	bytes    int
+}
+
+// ServeHTTP answers one request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{api: a, w: w, r: r, arrived: time.Now(), route: a.nowhere}
+	c.id = requestID(r.Header)
+	h := w.Header()
+	h["X-Request-Id"] = []string{c.id}
+	h["Cache-Control"] = noStore
+	h["X-Content-Type-Options"] = noSniff
+	ctx, cancel := context.WithTimeout(r.Context(), a.config.CallTimeout)
+	defer cancel()
+	c.ctx = ctx
+	a.metrics.inFlight.Inc()
+	defer a.metrics.inFlight.Dec()
+	defer c.end()
+	if err := a.serve(c); err != nil {
+		c.refuse(err)
+	}
+}
+
+// Header values that never change; net/http only reads them.
+var (
+	noStore     = []string{"no-store"}
+	noSniff     = []string{"nosniff"}
+	typeJSON    = []string{"application/json"}
+	typeProblem = []string{problem.ContentType}
+	typeYAML    = []string{"application/yaml"}
+	closing     = []string{"close"}
+	yes         = []string{"true"}
+)
+
+// requestID returns the client's request id if it reads like one, else a new one.
+func requestID(h http.Header) string {
+	if sent := h["X-Request-Id"]; len(sent) == 1 && problem.FieldName(sent[0], "") != "" {
+		return sent[0] // the names and the ids that we repeat have the same form
+	}
+	return rand.Text()
+}
+
+// write says whether the call may have written something.
+func (c *call) write() bool { return c.r.Method == http.MethodPost }
+
+// refuse answers with an error. What went wrong inside is logged, once, here.
+func (c *call) refuse(err error) {
+	// Whether a client has really left isn't certain, it may only have closed its
+	// sending side; so it is answered all the same.
+	c.gone = c.r.Context().Err() != nil && errors.Is(err, context.Canceled)
+	p := problem.From(err, c.write())
+	c.code = p.Code
+	if p.Code == problem.Internal {
+		c.logFault(p.Cause)
+	}
+	h := c.w.Header()
+	if p.Shed != "" {
+		h["X-Shed-Reason"] = []string{string(p.Shed)}
+	}
+	if least, most := p.Code.RetryAfter(); most > 0 {
+		h["Retry-After"] = []string{strconv.Itoa(least + mathrand.IntN(most-least+1))}
+	}
+	buf := buffers.Get().(*[]byte)
+	defer putBuffer(buf)
+	*buf = p.Append((*buf)[:0], c.id)
+	c.send(p.Code.Status(), typeProblem, *buf)
+}
+
+// answer sends what fill appends, as JSON.
+func (c *call) answer(status int, fill func([]byte) []byte) {
+	buf := buffers.Get().(*[]byte)
+	defer putBuffer(buf)
+	*buf = fill((*buf)[:0])
+	c.send(status, typeJSON, *buf)
+}
+
+// send sends the answer. It is whole already, so its length is known, a HEAD has it
+// too, and no error can come in its middle.
+func (c *call) send(status int, contentType []string, body []byte) {
+	h := c.w.Header()
+	h["Content-Type"] = contentType
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	if c.api.Draining() || c.abandonsBody() {
+		h["Connection"] = closing
+	}
+	c.answered, c.status = true, status
+	c.w.WriteHeader(status)
+	if c.r.Method != http.MethodHead {
+		c.bytes, _ = c.w.Write(body) // an error is a client that left
+	}
+}
+
+// buffers are bodies on their way in and out.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 2<<10); return &b }}
+
+// bufferKeep is the largest buffer that is kept for the next call.
+const bufferKeep = 256 << 10
+
+func putBuffer(b *[]byte) {
+	if cap(*b) <= bufferKeep {
+		buffers.Put(b)
+	}
+}

@@ -1,0 +1,126 @@
+package httpapi
+
+import (
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/octopay/octopay/schema"
+)
+
+// appendOrder appends an order as clients see it. Its metadata is canonical JSON
+// already and goes out as it is stored.
+func appendOrder(b []byte, o *schema.Order) []byte {
+	return append(appendOpenOrder(b, o), '}')
+}
+
+// appendOrderAndJournal appends an order with its journal, oldest first. The creation
+// isn't stored as an entry: the order's own columns, which never change, are it.
+func appendOrderAndJournal(b []byte, o *schema.Order, journal []schema.Entry) []byte {
+	b = append(appendOpenOrder(b, o), `,"journal":[{"seq":1,"kind":"created","amount":`...)
+	b = strconv.AppendInt(b, o.Amount, 10)
+	b = appendText(append(b, `,"currency":`...), o.Currency)
+	b = append(b, `,"from":null,"to":"created","ref":null,"recorded_at":`...)
+	b = appendTime(b, o.CreatedAt())
+	b = appendText(append(b, `,"actor":`...), o.CreatedBy)
+	b = append(b, '}')
+	for i := range journal {
+		b = appendEntry(append(b, ','), &journal[i])
+	}
+	return append(b, "]}"...)
+}
+
+// appendOpenOrder is appendOrder without the closing brace.
+func appendOpenOrder(b []byte, o *schema.Order) []byte {
+	b = append(b, `{"order_id":"`...)
+	b = o.OrderID().AppendTo(b)
+	b = append(b, `","uid":"`...)
+	b = strconv.AppendInt(b, o.UID, 10)
+	b = append(b, `","bid":"`...)
+	b = strconv.AppendInt(b, o.BID, 10)
+	b = appendText(append(b, `","out_trade_no":`...), o.OutTradeNo)
+	b = strconv.AppendInt(append(b, `,"amount":`...), o.Amount, 10)
+	b = appendText(append(b, `,"currency":`...), o.Currency)
+	b = appendText(append(b, `,"subject":`...), o.Subject)
+	b = append(append(b, `,"status":"`...), o.Status.String()...)
+	b = strconv.AppendInt(append(b, `","version":`...), o.Ver, 10)
+	b = strconv.AppendInt(append(b, `,"paid_amount":`...), o.PaidAmount, 10)
+	b = strconv.AppendInt(append(b, `,"refunded_amount":`...), o.RefundedAmount, 10)
+	b = appendTextOrNull(append(b, `,"channel":`...), o.Channel)
+	b = appendTextOrNull(append(b, `,"channel_trade_no":`...), o.ChannelTradeNo)
+	b = append(append(b, `,"metadata":`...), o.Metadata...)
+	b = strconv.AppendInt(append(b, `,"unapplied_payments":`...), o.Unapplied, 10)
+	b = append(b, `,"close_reason":`...)
+	if o.CloseReason == 0 {
+		b = append(b, "null"...)
+	} else {
+		b = append(append(append(b, '"'), o.CloseReason.String()...), '"')
+	}
+	b = appendTime(append(b, `,"created_at":`...), o.CreatedAt())
+	b = appendTime(append(b, `,"updated_at":`...), o.UpdatedAt)
+	b = appendTime(append(b, `,"expires_at":`...), o.ExpiresAt)
+	b = appendTimeOrNull(append(b, `,"paid_at":`...), o.PaidAt)
+	return appendTimeOrNull(append(b, `,"closed_at":`...), o.ClosedAt)
+}
+
+// appendEntry appends a stored journal entry. An entry without money has neither
+// amount nor currency.
+func appendEntry(b []byte, e *schema.Entry) []byte {
+	b = strconv.AppendInt(append(b, `{"seq":`...), e.Seq, 10)
+	b = append(append(b, `,"kind":"`...), e.Kind.String()...)
+	b = append(b, `","amount":`...)
+	if e.Currency == "" {
+		b = append(b, "null"...)
+	} else {
+		b = strconv.AppendInt(b, e.Amount, 10)
+	}
+	b = appendTextOrNull(append(b, `,"currency":`...), e.Currency)
+	b = append(append(b, `,"from":"`...), e.From.String()...)
+	b = append(append(b, `","to":"`...), e.To.String()...)
+	b = appendTextOrNull(append(b, `","ref":`...), e.Ref)
+	b = appendTime(append(b, `,"recorded_at":`...), e.RecordedAt)
+	b = appendText(append(b, `,"actor":`...), e.Actor)
+	return append(b, '}')
+}
+
+// appendPage appends one page of a list. next is its next cursor, "" at the end.
+func appendPage(b []byte, orders []schema.Order, next string) []byte {
+	b = append(b, `{"data":[`...)
+	for i := range orders {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendOrder(b, &orders[i])
+	}
+	b = append(b, `],"has_more":`...)
+	b = strconv.AppendBool(b, next != "")
+	b = appendTextOrNull(append(b, `,"next_cursor":`...), next)
+	return append(b, '}')
+}
+
+// appendText appends s quoted, escaping as little as JSON allows. What isn't UTF-8
+// becomes U+FFFD: an answer is valid JSON, whatever is stored.
+func appendText(b []byte, s string) []byte {
+	b, _ = jsontext.AppendQuote(b, s)
+	return b
+}
+
+func appendTextOrNull(b []byte, s string) []byte {
+	if s == "" {
+		return append(b, "null"...)
+	}
+	return appendText(b, s)
+}
+
+// timeLayout always has three digits of ms.
+const timeLayout = "2006-01-02T15:04:05.000Z"
+
+func appendTime(b []byte, m schema.Millis) []byte {
+	return append(m.Time().AppendFormat(append(b, '"'), timeLayout), '"')
+}
+
+func appendTimeOrNull(b []byte, m schema.Millis) []byte {
+	if m == 0 {
+		return append(b, "null"...)
+	}
+	return appendTime(b, m)
+}

@@ -1,0 +1,104 @@
+// Package httpapi is the service as HTTP: which calls there are, how a request is
+// read, checked and answered, and the limits that keep one client from harming the
+// others.
+//
+// It decides everything that can be decided from a request alone. It leaves what a
+// create means to Orders, what is stored to the stores, which error has which answer
+// to package problem, and listening, TLS and signals to the programs.
+//
+// A request passes, in this order: host 421, URI 414, path 404, method 405, draining
+// 503, headers, query and body 400, 408, 413, 415, and then the call itself. The body
+// is read whole before anything waits, since net/http notices a hang-up only after
+// that. Until there is authentication every caller is the trusted front end: the
+// Authorization header is accepted and not looked at.
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/ordersvc"
+	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/syncer/mirror"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Orders is the order service; ordersvc.Service is one.
+//
+// The caller gives only valid values. A method returns soon after ctx has ended: a
+// write whose outcome isn't learned by then with ordersvc.ErrUnknown, a read with any
+// error that wraps the context's. Errors that package problem doesn't know are
+// answered 500 and logged.
+type Orders interface {
+	Create(ctx context.Context, n ordersvc.New) (ordersvc.Created, error)
+	Get(ctx context.Context, id idgen.ID) (schema.Order, error)
+	Journal(ctx context.Context, o schema.Order) ([]schema.Entry, error)
+	Find(ctx context.Context, k ordersvc.Key) (schema.Order, error)
+	List(ctx context.Context, q ordersvc.Query) (ordersvc.Page, error)
+}
+
+// A Config is what an API is made of. Orders and Mirror are required; the zero value
+// of all else is the default.
+type Config struct {
+	Orders   Orders
+	Mirror   mirror.Reader
+	Registry prometheus.Registerer // of the metrics; none are registered without
+	Logger   *slog.Logger          // slog.Default
+	// LocalHostsOnly refuses requests to any Host but this machine's loopback names
+	// (421), so that no page of another site can reach a service without keys.
+	LocalHostsOnly bool
+	BodyTimeout    time.Duration // for a body to arrive; 3 s
+	CallTimeout    time.Duration // from the request's arrival to the answer; 9.5 s
+}
+
+// An API answers requests. It is safe for concurrent use.
+type API struct {
+	config   Config
+	log      *slog.Logger
+	paths    *chi.Mux // finds patterns only; routes does the rest
+	routes   map[string]*route
+	nowhere  *route // of paths that there are not
+	metrics  *metrics
+	draining atomic.Bool
+}
+
+// New makes an API.
+func New(c Config) (*API, error) {
+	if c.Orders == nil || c.Mirror == nil {
+		return nil, errors.New("httpapi: Orders and Mirror are required")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.BodyTimeout <= 0 {
+		c.BodyTimeout = 3 * time.Second
+	}
+	if c.CallTimeout <= 0 {
+		c.CallTimeout = 9500 * time.Millisecond
+	}
+	a := &API{config: c, log: c.Logger, paths: chi.NewMux(), routes: map[string]*route{}, metrics: newMetrics()}
+	if c.Registry != nil {
+		if err := c.Registry.Register(a.metrics); err != nil {
+			return nil, err
+		}
+	}
+	a.nowhere = &route{pattern: unmatched}
+	for _, r := range routes() {
+		a.routes[r.pattern] = r
+		a.paths.Get(r.pattern, http.NotFound) // never called: chi only matches
+	}
+	return a, nil
+}
+
+// Drain answers every new request 503 from now on, and closes each connection after
+// its answer. Requests that are under way finish.
+func (a *API) Drain() { a.draining.Store(true) }
+
+// Draining reports whether Drain was called.
+func (a *API) Draining() bool { return a.draining.Load() }

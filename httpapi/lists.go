@@ -1,0 +1,104 @@
+package httpapi
+
+import (
+	"math"
+	"net/http"
+
+	"github.com/octopay/octopay/httpapi/problem"
+	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/ordersvc"
+	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/syncer/mirror"
+)
+
+// listUserOrders is GET /v1/users/{uid}/orders, from the truth.
+func listUserOrders(c *call) error {
+	var f faults
+	flt, q, err := c.readList(&f, listOfUser, "uid")
+	if err != nil {
+		return err
+	}
+	page, err := c.api.config.Orders.List(c.ctx, ordersvc.Query{
+		UID: flt.owner, Status: schema.Status(flt.status), Min: flt.min, Before: q.before, Limit: q.limit,
+	})
+	if err != nil {
+		return err
+	}
+	c.answerPage(flt, page.Orders, page.Next)
+	return nil
+}
+
+// listMerchantOrders is GET /v1/merchants/{bid}/orders, from the mirror.
+func listMerchantOrders(c *call) error {
+	var f faults
+	flt, q, err := c.readList(&f, listOfMerchant, "bid")
+	if err != nil {
+		return err
+	}
+	page, err := c.api.config.Mirror.List(c.ctx, mirror.Query{
+		BID: flt.owner, Status: schema.Status(flt.status), OutTradeNo: flt.outTradeNo,
+		Min: flt.min, Before: q.before, Limit: q.limit,
+	})
+	if err != nil {
+		return err
+	}
+	c.w.Header()["X-Mirror-Complete-Until"] = []string{page.CompleteUntil.Time().Format(timeLayout)}
+	c.answerPage(flt, page.Orders, page.Next)
+	return nil
+}
+
+// A pageQuery is which page of a list is wanted.
+type pageQuery struct {
+	before int64 // snowflakes below this
+	limit  int
+}
+
+// readList reads the parameters of a list of owner's orders.
+func (c *call) readList(f *faults, kind list, owner string) (filter, pageQuery, error) {
+	c.refuseBody(f)
+	names := []string{"limit", "cursor", "status", "created_from", "created_to"}
+	if kind == listOfMerchant {
+		names = append(names, "out_trade_no")
+	}
+	q := c.query(f, names...)
+	flt := filter{list: kind, before: math.MaxInt64}
+	var w flaw
+	if flt.owner, w = parseKey(c.param); w.bad() {
+		f.add(owner, w)
+	}
+	limit := readParam(f, "limit", q[0], parseLimit)
+	if limit == 0 {
+		limit = limitElse
+	}
+	flt.status = byte(readParam(f, "status", q[2], parseStatus))
+	if q[3].value != "" {
+		flt.min = idgen.FirstAt(readParam(f, "created_from", q[3], parseBound))
+	}
+	if q[4].value != "" {
+		flt.before = idgen.FirstAt(readParam(f, "created_to", q[4], parseBound))
+	}
+	if kind == listOfMerchant {
+		flt.outTradeNo = readParam(f, "out_trade_no", q[5], parseNumber)
+	}
+	if err := f.err(); err != nil {
+		return flt, pageQuery{}, err
+	}
+	page := pageQuery{before: flt.before, limit: limit}
+	if cursor := q[1].value; cursor != "" {
+		next, ok := flt.next(cursor)
+		if !ok {
+			return flt, page, &problem.Problem{Code: problem.InvalidCursor}
+		}
+		page.before = min(page.before, next)
+	}
+	return flt, page, nil
+}
+
+// answerPage sends a page that goes on below the snowflake next, 0 at the end.
+func (c *call) answerPage(flt filter, orders []schema.Order, next int64) {
+	cursor := ""
+	if next > 0 {
+		cursor = flt.cursor(next)
+	}
+	c.answer(http.StatusOK, func(b []byte) []byte { return appendPage(b, orders, cursor) })
+}

@@ -1,0 +1,59 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// An OpsConfig is what the ops listener's handler is made of.
+type OpsConfig struct {
+	Gatherer prometheus.Gatherer
+	// Ready returns what isn't ready, each by name, none when all is. Its ctx ends
+	// after 2 s.
+	Ready func(ctx context.Context) []string
+	// Draining reports whether the process is ending; nil: never.
+	Draining func() bool
+}
+
+// NewOps returns the handler of the ops listener: /healthz says that the process runs,
+// /readyz whether it should be sent requests, /metrics everything else. Nothing here
+// is ever shed.
+func NewOps(c OpsConfig) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answerOps(w, http.StatusOK, health{Status: "ok"})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if c.Draining != nil && c.Draining() {
+			answerOps(w, http.StatusServiceUnavailable, health{Status: "draining"})
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+		defer cancel()
+		if waiting := c.Ready(ctx); len(waiting) > 0 {
+			answerOps(w, http.StatusServiceUnavailable, health{Status: "waiting", WaitingFor: waiting})
+			return
+		}
+		answerOps(w, http.StatusOK, health{Status: "ready"})
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Gatherer, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// A health is an answer of /healthz or /readyz.
+type health struct {
+	Status     string   `json:"status"` // ok; ready, waiting, draining
+	WaitingFor []string `json:"waiting_for,omitempty"`
+}
+
+func answerOps(w http.ResponseWriter, status int, h health) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(h) // an error is a client that left
+}

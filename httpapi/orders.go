@@ -1,0 +1,134 @@
+package httpapi
+
+import (
+	"net/http"
+
+	octopay "github.com/octopay/octopay"
+	"github.com/octopay/octopay/httpapi/problem"
+	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/ordersvc"
+	"github.com/octopay/octopay/schema"
+)
+
+// createOrder is POST /v1/orders.
+func createOrder(c *call) error {
+	var f faults
+	c.query(&f)
+	n, err := c.newOrder(&f)
+	if err != nil {
+		return err
+	}
+	n.Actor, n.RequestID = actor, c.id
+	created, err := c.api.config.Orders.Create(c.ctx, n)
+	if err != nil {
+		return err
+	}
+	c.orderID = created.Order.OrderID()
+	status := http.StatusOK
+	if created.Replayed {
+		c.w.Header()["Idempotent-Replayed"] = yes
+	} else {
+		status = http.StatusCreated
+		c.w.Header()["Location"] = []string{"/v1/orders/" + c.orderID.String()}
+	}
+	c.answer(status, func(b []byte) []byte { return appendOrder(b, &created.Order) })
+	return nil
+}
+
+// newOrder reads the body of a create. The faults of the query are in f already.
+func (c *call) newOrder(f *faults) (ordersvc.New, error) {
+	buf := buffers.Get().(*[]byte)
+	defer putBuffer(buf)
+	body, err := c.body(*buf)
+	if err != nil {
+		return ordersvc.New{}, err
+	}
+	*buf = body
+	n, err := decodeOrder(body, f)
+	if err != nil {
+		return ordersvc.New{}, err
+	}
+	return n, f.err()
+}
+
+// findOrder is GET /v1/orders: the order of an idempotency key.
+func findOrder(c *call) error {
+	var f faults
+	c.refuseBody(&f)
+	q := c.query(&f, "uid", "bid", "out_trade_no")
+	require(&f, "uid", q[0])
+	require(&f, "bid", q[1])
+	require(&f, "out_trade_no", q[2])
+	key := ordersvc.Key{
+		UID:        readParam(&f, "uid", q[0], parseKey),
+		BID:        readParam(&f, "bid", q[1], parseKey),
+		OutTradeNo: readParam(&f, "out_trade_no", q[2], parseNumber),
+	}
+	if err := f.err(); err != nil {
+		return err
+	}
+	order, err := c.api.config.Orders.Find(c.ctx, key)
+	if err != nil {
+		return err
+	}
+	c.orderID = order.OrderID()
+	c.answer(http.StatusOK, func(b []byte) []byte { return appendOrder(b, &order) })
+	return nil
+}
+
+// getOrder is GET /v1/orders/{order_id}. Whatever is in the path names an order or
+// none, so a text that can't be an id is no other error than an id that isn't there.
+func getOrder(c *call) error {
+	var f faults
+	c.refuseBody(&f)
+	q := c.query(&f, "include", "uid")
+	journal := readParam(&f, "include", q[0], func(s string) (bool, flaw) {
+		if s != "journal" {
+			return false, flawInclude
+		}
+		return true, fine
+	})
+	uid := readParam(&f, "uid", q[1], parseKey)
+	if err := f.err(); err != nil {
+		return err
+	}
+	id, err := idgen.Parse(c.param)
+	if err != nil {
+		return &problem.Problem{Code: problem.OrderNotFound}
+	}
+	c.orderID = id
+	if uid != 0 && !id.Of(uid) {
+		return &problem.Problem{Code: problem.OrderNotFound} // its buyer is another, without a look
+	}
+	order, err := c.api.config.Orders.Get(c.ctx, id)
+	if err != nil {
+		return err
+	}
+	if uid != 0 && uid != order.UID {
+		return &problem.Problem{Code: problem.OrderNotFound}
+	}
+	if !journal {
+		c.answer(http.StatusOK, func(b []byte) []byte { return appendOrder(b, &order) })
+		return nil
+	}
+	var entries []schema.Entry
+	if order.Ver > 1 { // version 1 is the creation, which isn't stored as an entry
+		if entries, err = c.api.config.Orders.Journal(c.ctx, order); err != nil {
+			return err
+		}
+	}
+	c.answer(http.StatusOK, func(b []byte) []byte { return appendOrderAndJournal(b, &order, entries) })
+	return nil
+}
+
+// getOpenAPI is GET /openapi.yaml.
+func getOpenAPI(c *call) error {
+	var f faults
+	c.refuseBody(&f)
+	c.query(&f)
+	if err := f.err(); err != nil {
+		return err
+	}
+	c.send(http.StatusOK, typeYAML, octopay.OpenAPI)
+	return nil
+}

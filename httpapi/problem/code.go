@@ -1,0 +1,126 @@
+// Package problem is the one place where errors become HTTP: which code and status
+// an error has, and how its answer reads (application/problem+json, RFC 9457).
+//
+// The code is the contract. A code is never renamed and never gets another status;
+// the table below is fixed by a golden test. It leaves the sending, and the headers
+// that belong to the request, to its caller.
+package problem
+
+import "net/http"
+
+// A Code says what went wrong. 0 is none: all is well.
+type Code uint8
+
+// The codes, in the order of their status. The numbers are not part of any format.
+const (
+	MalformedJSON Code = iota + 1
+	UnknownField
+	InvalidParameter
+	InvalidCursor
+	NotFound
+	OrderNotFound
+	MethodNotAllowed
+	RequestTimeout
+	OutTradeNoReused
+	BodyTooLarge
+	URITooLong
+	UnsupportedMediaType
+	Misdirected
+	Internal
+	Overloaded
+	ShardUnavailable
+	Draining
+	OutcomeUnknown
+	// Codes is the number of codes, 0 included.
+	Codes
+)
+
+var table = [Codes]struct {
+	name   string
+	status int
+	title  string
+	detail string
+}{
+	{"", http.StatusOK, "", ""},
+	{"malformed_json", 400, "The body is not acceptable JSON",
+		"The body must be one JSON object in valid UTF-8: no name twice, at most 8 levels deep, nothing after it. Nothing was written."},
+	{"unknown_field", 400, "The body has unknown fields",
+		"Every name is known and spelt exactly, upper and lower case included. errors lists the unknown ones. Nothing was written."},
+	{"invalid_parameter", 400, "The request has faulty fields",
+		"errors lists each faulty field and what is wrong with it. Nothing was written."},
+	{"invalid_cursor", 400, "The cursor is not one of this list",
+		"Send next_cursor as it was given, to the same list with the same filters; only limit may change."},
+	{"not_found", 404, "No such path", "No call has this path. Paths have no trailing or double slash and need no escaping."},
+	{"order_not_found", 404, "No such order",
+		"No order has this identity now. A create that is still under way may make one."},
+	{"method_not_allowed", 405, "The path does not have this method", "The header Allow lists the methods of this path."},
+	{"request_timeout", 408, "The request came too slowly", "The body did not arrive in time. Nothing was written; send it again."},
+	{"out_trade_no_reused", 409, "The out_trade_no is taken",
+		"This buyer has another order of this merchant under the out_trade_no: amount, currency or subject differ. Nothing was written."},
+	{"body_too_large", 413, "The body is too large", "The body is over the limit of this call. Nothing was written."},
+	{"uri_too_long", 414, "The URI is too long", "The URI is over the limit."},
+	{"unsupported_media_type", 415, "The body has an unsupported form",
+		"A body is application/json in UTF-8, without any Content-Encoding. Nothing was written."},
+	{"misdirected", 421, "This server does not serve that host", "Only local host names are served here."},
+	{"internal", 500, "An internal error", "Whether anything was written isn't known. Repeating the same request is safe and settles it."},
+	{"overloaded", 503, "Too busy", "Nothing was written. Repeat the same request after Retry-After."},
+	{"shard_unavailable", 503, "A part of the data is away", "Nothing was written. Repeat the same request after Retry-After."},
+	{"draining", 503, "This process is ending", "Nothing was written. Repeat the same request after Retry-After; another process will take it."},
+	{"outcome_unknown", 504, "The outcome is unknown",
+		"The write may or may not have happened. Repeating the same request is safe and settles it."},
+}
+
+// String returns the code as clients see it.
+func (c Code) String() string { return table[c].name }
+
+// Status returns the code's HTTP status.
+func (c Code) Status() int { return table[c].status }
+
+// Retryable reports whether the same request may succeed later.
+func (c Code) Retryable() bool {
+	switch c.Status() {
+	case 408, 429, 500, 503, 504:
+		return true
+	}
+	return false
+}
+
+// RetryAfter returns the least and the most seconds of the code's Retry-After, 0 when it
+// has none. The caller picks between them at random, so that clients refused
+// together don't come back together.
+func (c Code) RetryAfter() (least, most int) {
+	switch c {
+	case Overloaded, Draining:
+		return 1, 3
+	case ShardUnavailable:
+		return 2, 6
+	}
+	return 0, 0
+}
+
+// A Fault says what is wrong with a field.
+type Fault string
+
+// The faults.
+const (
+	Required     Fault = "required"
+	Unknown      Fault = "unknown"
+	Duplicate    Fault = "duplicate"
+	WrongType    Fault = "wrong_type"
+	OutOfRange   Fault = "out_of_range"
+	TooShort     Fault = "too_short"
+	TooLong      Fault = "too_long"
+	BadFormat    Fault = "bad_format"
+	BadCharacter Fault = "bad_character"
+	Unsupported  Fault = "unsupported"
+)
+
+// A Shed says why work was refused under load.
+type Shed string
+
+// The reasons that exist so far.
+const (
+	QueueFull Shed = "queue_full"
+	QueueWait Shed = "queue_wait"
+	Database  Shed = "database"
+)

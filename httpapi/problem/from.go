@@ -1,0 +1,50 @@
+package problem
+
+import (
+	"context"
+	"errors"
+
+	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/lane"
+	"github.com/octopay/octopay/ordersvc"
+)
+
+// From returns how to answer err, the error of a call that may have written (write)
+// or only read. An error that it doesn't know is Internal, with err as its Cause.
+//
+// The order of the cases matters: an error that says that the outcome is unknown is
+// that, whatever else it wraps.
+func From(err error, write bool) *Problem {
+	var (
+		known  *Problem
+		reused *ordersvc.ReusedError
+	)
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &reused):
+		return &Problem{Code: OutTradeNoReused, OrderID: reused.OrderID, Status: reused.Status}
+	case write && errors.Is(err, ordersvc.ErrUnknown):
+		return &Problem{Code: OutcomeUnknown, Cause: err}
+	case errors.Is(err, ordersvc.ErrNotFound):
+		return &Problem{Code: OrderNotFound}
+	case errors.Is(err, lane.ErrFull):
+		return &Problem{Code: Overloaded, Shed: QueueFull, Cause: err}
+	case errors.Is(err, lane.ErrWait):
+		return &Problem{Code: Overloaded, Shed: QueueWait, Cause: err}
+	case errors.Is(err, lane.ErrClosed):
+		return &Problem{Code: Draining, Cause: err}
+	case errors.Is(err, cluster.ErrBusy):
+		return &Problem{Code: Overloaded, Shed: Database, Cause: err}
+	case errors.Is(err, cluster.ErrUnavailable), errors.Is(err, ordersvc.ErrNoWorker):
+		return &Problem{Code: ShardUnavailable, Cause: err}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, ordersvc.ErrUnknown):
+		// Nobody says what a write that was left alone has done. A read left alone
+		// has done nothing.
+		if write {
+			return &Problem{Code: OutcomeUnknown, Cause: err}
+		}
+		return &Problem{Code: ShardUnavailable, Cause: err}
+	}
+	return &Problem{Code: Internal, Cause: err}
+}

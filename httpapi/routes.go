@@ -1,0 +1,107 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/octopay/octopay/httpapi/problem"
+)
+
+// A handler does one call: it answers, or returns an error that is the answer.
+type handler func(*call) error
+
+// A route is one path and its methods. HEAD goes wherever GET does.
+type route struct {
+	pattern string // also its name in metrics and logs
+	get     handler
+	post    handler
+	allow   string
+	series  seriesTable
+}
+
+// unmatched is the name of all paths that there are not.
+const unmatched = "unmatched"
+
+func routes() []*route {
+	all := []*route{
+		{pattern: "/v1/orders", get: findOrder, post: createOrder},
+		{pattern: "/v1/orders/{order_id}", get: getOrder},
+		{pattern: "/v1/users/{uid}/orders", get: listUserOrders},
+		{pattern: "/v1/merchants/{bid}/orders", get: listMerchantOrders},
+		{pattern: "/openapi.yaml", get: getOpenAPI},
+	}
+	for _, r := range all {
+		var methods []string
+		if r.get != nil {
+			methods = append(methods, http.MethodGet, http.MethodHead)
+		}
+		if r.post != nil {
+			methods = append(methods, http.MethodPost)
+		}
+		r.allow = strings.Join(methods, ", ")
+	}
+	return all
+}
+
+// handler returns what answers method, or nil.
+func (r *route) handler(method string) handler {
+	switch method {
+	case http.MethodGet, http.MethodHead:
+		return r.get
+	case http.MethodPost:
+		return r.post
+	}
+	return nil
+}
+
+var matches = sync.Pool{New: func() any { return chi.NewRouteContext() }}
+
+// match finds the route of a path and the value of its parameter; every path has at
+// most one. Paths of these calls need no escaping, so one with an escape is none of
+// them: an escaped slash can't be taken for a slash, here or by a proxy before us.
+func (a *API) match(r *http.Request) (*route, string) {
+	path := r.URL.EscapedPath()
+	if strings.ContainsRune(path, '%') || strings.Contains(path, "//") || strings.HasSuffix(path, "/") {
+		return nil, ""
+	}
+	m := matches.Get().(*chi.Context)
+	defer matches.Put(m)
+	m.Reset()
+	found := a.routes[a.paths.Find(m, http.MethodGet, path)]
+	if found == nil {
+		return nil, ""
+	}
+	if n := len(m.URLParams.Values); n > 0 {
+		return found, m.URLParams.Values[n-1]
+	}
+	return found, ""
+}
+
+// serve decides in the contract's order and calls the handler.
+func (a *API) serve(c *call) error {
+	if a.config.LocalHostsOnly && !localHost(c.r.Host) {
+		return &problem.Problem{Code: problem.Misdirected}
+	}
+	if len(c.r.RequestURI) > uriMax {
+		return &problem.Problem{Code: problem.URITooLong}
+	}
+	route, param := a.match(c.r)
+	if route == nil {
+		return &problem.Problem{Code: problem.NotFound}
+	}
+	c.route, c.param = route, param
+	handle := route.handler(c.r.Method)
+	if handle == nil {
+		c.w.Header()["Allow"] = []string{route.allow}
+		return &problem.Problem{Code: problem.MethodNotAllowed}
+	}
+	if a.Draining() {
+		return &problem.Problem{Code: problem.Draining}
+	}
+	if len(c.r.Header["Content-Encoding"]) > 0 {
+		return &problem.Problem{Code: problem.UnsupportedMediaType}
+	}
+	return handle(c)
+}

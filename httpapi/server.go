@@ -1,0 +1,41 @@
+package httpapi
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// NewServer returns a server for h that has a limit for everything a client can draw
+// out or pile up. The caller listens, serves, and shuts it down; an API as h is told
+// to Drain first.
+func NewServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		// The body's own deadline is in API. The server's ReadTimeout isn't used: it would
+		// go on behind the body and cut off calls that are under way.
+		WriteTimeout:   15 * time.Second, // from the headers' end: the call's 10 s, and time to send
+		IdleTimeout:    75 * time.Second, // more than the 60 s that front proxies keep theirs
+		MaxHeaderBytes: 32 << 10,
+		// OPTIONS * is a path that there isn't, like any other.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+// localHost reports whether the Host of a request is a loopback name of this machine.
+func localHost(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.IsLoopback()
+}
