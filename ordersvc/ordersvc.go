@@ -9,10 +9,15 @@ package ordersvc
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/lane"
 	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/shardmap"
+	"golang.org/x/sync/errgroup"
 )
 
 // A New is an order to create. Its fields are valid as the HTTP contract says.
@@ -33,26 +38,196 @@ type Created struct {
 	Replayed bool         // it was there before
 }
 
+// IDs makes order ids as one worker number at a time.
+type IDs interface {
+	// Next returns a new id for uid, or why none can be made now.
+	Next(uid int64) (idgen.ID, error)
+	// GiveBack stops using a worker number, if it is the one in use: another process
+	// uses it too. Until another one is acquired Next returns an error.
+	GiveBack(worker int)
+}
+
 // Service is the order service. It is safe for concurrent use.
-type Service struct{}
+type Service struct {
+	shards *shardmap.Map
+	store  Store
+	ids    IDs
+	alarm  func(idgen.ID)
+	lanes  []*lane.Lane[schema.Order, Result] // creations, by database - 1
+}
+
+// A Config says how the service writes. Zero values are the defaults.
+type Config struct {
+	Lane lane.Config // of every lane; its Gate is set here
+	// DuplicateID is called for every id that two orders were given. It must not
+	// block.
+	DuplicateID func(idgen.ID)
+}
+
+// mintMax is how many ids one create may use up on duplicates.
+const mintMax = 3
+
+// queueWaitMax is how long an order waits for its transaction to begin. With what a
+// transaction and its settling may take it stays below the 10 s of an answer.
+const queueWaitMax = 2500 * time.Millisecond
+
+// replaceWait is how long a create that met a duplicate waits for another worker
+// number.
+const replaceWait = 2 * time.Second
+
+// serverTransactions is how many transactions of one queue are in flight on one
+// server: two serve best, throughput falls with more.
+const serverTransactions = 2
+
+// NewService returns a service of the orders in store. It creates nothing until Run
+// runs.
+func NewService(shards *shardmap.Map, store Store, ids IDs, c Config) *Service {
+	s := &Service{shards: shards, store: store, ids: ids, alarm: c.DuplicateID}
+	if s.alarm == nil {
+		s.alarm = func(idgen.ID) {}
+	}
+	gates := map[string]*lane.Gate{}
+	for _, db := range shards.Databases(shardmap.UID) {
+		gate := gates[db.Server.Name]
+		if gate == nil {
+			gate = lane.NewGate(serverTransactions)
+			gates[db.Server.Name] = gate
+		}
+		config := c.Lane
+		config.Gate = gate
+		s.lanes = append(s.lanes, lane.New(config, func(ctx context.Context, orders []schema.Order) []Result {
+			return store.Insert(ctx, db.Number, orders)
+		}))
+	}
+	return s
+}
+
+// Run runs the lanes until ctx ends; then it refuses new creates, finishes those that
+// were accepted, and returns.
+func (s *Service) Run(ctx context.Context) error {
+	var g errgroup.Group
+	for _, l := range s.lanes {
+		g.Go(func() error { return l.Run(ctx) })
+	}
+	return g.Wait()
+}
 
 // Create makes an order, or returns the one that the same request made before.
 // Errors: *ReusedError, ErrUnknown, ErrNoWorker, lane.ErrFull, lane.ErrWait,
 // lane.ErrClosed, cluster.ErrUnavailable, or a fault.
-func (s *Service) Create(ctx context.Context, n New) (Created, error) { panic("unwritten") }
+func (s *Service) Create(ctx context.Context, n New) (Created, error) {
+	database := s.shards.Locate(n.UID).Database
+	var patience time.Duration
+	for range mintMax {
+		id, err := s.mint(ctx, n.UID, patience)
+		if err != nil {
+			return Created{}, fmt.Errorf("%w: %w", ErrNoWorker, err)
+		}
+		r, err := s.insert(ctx, database, n.order(id))
+		switch {
+		case errors.Is(err, ErrDuplicateID):
+			s.alarm(id)
+			s.ids.GiveBack(id.Worker())
+			patience = replaceWait
+		case err != nil:
+			return Created{}, err
+		case r.Taken && !n.made(r.Order):
+			return Created{}, &ReusedError{OrderID: r.Order.OrderID(), Status: r.Order.Status}
+		default:
+			return Created{Order: r.Order, Replayed: r.Taken}, nil
+		}
+	}
+	return Created{}, fmt.Errorf("%w: %d ids in a row", ErrDuplicateID, mintMax)
+}
+
+// insert passes an order through its lane. The end of ctx withdraws it as long as its
+// transaction hasn't begun.
+func (s *Service) insert(ctx context.Context, database int, o schema.Order) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, queueWaitMax)
+	defer cancel()
+	r, err := s.lanes[database-1].Do(ctx, o, packetBytes(o))
+	if err != nil {
+		return Result{}, err
+	}
+	return r, r.Err
+}
+
+// mint makes an id, trying again for so long while there is no worker number.
+func (s *Service) mint(ctx context.Context, uid int64, patience time.Duration) (idgen.ID, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		id, err := s.ids.Next(uid)
+		if err == nil {
+			return id, nil
+		}
+		select {
+		case <-ctx.Done():
+			return idgen.ID{}, err
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// order returns the row that n becomes under id.
+func (n New) order(id idgen.ID) schema.Order {
+	o := schema.Order{
+		ID: id.Snowflake(), UID: n.UID, BID: n.BID, OutTradeNo: n.OutTradeNo,
+		Amount: n.Amount, Currency: n.Currency, Subject: n.Subject, Metadata: n.Metadata,
+		Status: schema.Created, Ver: 1, CreatedBy: n.Actor, RequestID: n.RequestID,
+	}
+	o.ExpiresAt = o.CreatedAt() + schema.Millis(n.ExpiresIn.Milliseconds())
+	return o
+}
+
+// made reports whether o is what a request like n makes: what the caller may vary
+// between repeats isn't compared.
+func (n New) made(o schema.Order) bool {
+	return n.Amount == o.Amount && n.Currency == o.Currency && n.Subject == o.Subject
+}
+
+// packetBytes bounds how long o's row is in a statement: its texts may double by
+// escaping, the rest is below 512.
+func packetBytes(o schema.Order) int { return 512 + 2*(len(o.Subject)+len(o.Metadata)) }
 
 // Get returns the order with this id. ErrNotFound also when the parts of the id
 // disagree with the order stored under its snowflake.
-func (s *Service) Get(ctx context.Context, id idgen.ID) (schema.Order, error) { panic("unwritten") }
+func (s *Service) Get(ctx context.Context, id idgen.ID) (schema.Order, error) {
+	o, err := s.store.Order(ctx, s.shards.LocateInfo(id.Info(), id.Table()), id.Snowflake())
+	if err != nil {
+		return schema.Order{}, err
+	}
+	if o.OrderID() != id {
+		return schema.Order{}, ErrNotFound
+	}
+	return o, nil
+}
 
 // Journal returns the stored journal of o up to o.Ver, oldest first. The creation
 // is not among it: the order's own columns are that entry.
 func (s *Service) Journal(ctx context.Context, o schema.Order) ([]schema.Entry, error) {
-	panic("unwritten")
+	if o.Ver == 1 {
+		return nil, nil
+	}
+	entries, err := s.store.Journal(ctx, s.shards.Locate(o.UID), o.ID)
+	if err != nil {
+		return nil, err
+	}
+	// What happened since o was read is left out: the answer is one version.
+	for i, e := range entries {
+		if e.Seq > o.Ver {
+			return entries[:i], nil
+		}
+	}
+	return entries, nil
 }
 
 // Find returns the order with this idempotency key, or ErrNotFound.
-func (s *Service) Find(ctx context.Context, k Key) (schema.Order, error) { panic("unwritten") }
+func (s *Service) Find(ctx context.Context, k Key) (schema.Order, error) {
+	return s.store.Find(ctx, s.shards.Locate(k.UID), k)
+}
 
 // List returns orders of one buyer, newest first.
-func (s *Service) List(ctx context.Context, q Query) (Page, error) { panic("unwritten") }
+func (s *Service) List(ctx context.Context, q Query) (Page, error) {
+	return s.store.List(ctx, s.shards.Locate(q.UID), q)
+}
