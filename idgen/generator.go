@@ -41,9 +41,10 @@ const behindMax = 200 * time.Millisecond
 
 // A Generator makes ids as one worker at a time. Its time is what the leasing clock
 // said at the last grant plus the monotonic time since that request was sent; the
-// wall clock is never read. That clock read itself after the request was sent, so the
-// generator's time is never behind it, and ahead of it by no more than the round
-// trip: a lease ends here no later than it ends there.
+// wall clock is never read. That clock was read after the request was sent, so the
+// generator's time is behind it by no more than its rounding, and ahead of it by no
+// more than the round trip. No promise depends on that: what bounds ids is the time in
+// them, not the moment at which they are made.
 //
 // A Generator is safe for concurrent use. The zero value has no worker number.
 type Generator struct {
