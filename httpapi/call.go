@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	mathrand "math/rand/v2"
 	"net/http"
 	"strconv"
@@ -22,7 +21,6 @@ type call struct {
 	api     *API
 	w       http.ResponseWriter
 	r       *http.Request
-	ctx     context.Context // ends at the request's deadline, or when the client leaves
 	arrived time.Time
 	id      string // request id
 	route   *route
@@ -45,9 +43,6 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h["X-Request-Id"] = []string{c.id}
 	h["Cache-Control"] = noStore
 	h["X-Content-Type-Options"] = noSniff
-	ctx, cancel := context.WithTimeout(r.Context(), a.config.CallTimeout)
-	defer cancel()
-	c.ctx = ctx
 	a.metrics.inFlight.Inc()
 	defer a.metrics.inFlight.Dec()
 	defer c.end()
@@ -75,16 +70,22 @@ func requestID(h http.Header) string {
 	return rand.Text()
 }
 
+// context returns the context of the call's work, which begins now that the request is
+// read: it ends with its time, or when the client leaves.
+func (c *call) context() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.r.Context(), c.api.config.CallTimeout)
+}
+
 // write says whether the call may have written something.
 func (c *call) write() bool { return c.r.Method == http.MethodPost }
 
 // refuse answers with an error. What went wrong inside is logged, once, here.
 func (c *call) refuse(err error) {
-	// Whether a client has really left isn't certain, it may only have closed its
-	// sending side; so it is answered all the same.
-	c.gone = c.r.Context().Err() != nil && errors.Is(err, context.Canceled)
 	p := problem.From(err, c.write())
 	c.code = p.Code
+	// Nobody would be right to call that a failure of ours. But a client that has only
+	// closed its sending side looks the same, so it is answered all the same.
+	c.gone = p.Code.Status() >= 500 && c.r.Context().Err() != nil
 	if p.Code == problem.Internal {
 		c.logFault(p.Cause)
 	}

@@ -230,24 +230,54 @@ func parseLimit(s string) (int, flaw) {
 	return int(v), fine
 }
 
-// timeMax is the length of an RFC 3339 time with nanoseconds; package time drops
-// what is finer without a word.
-const timeMax = len("2006-01-02T15:04:05.999999999+08:00")
-
 // parseBound reads a time that bounds created_at, which has whole ms: the first ms
 // that isn't before it. "From it on" and "before it" then mean the same for created_at
 // as they do for the time itself.
 func parseBound(s string) (time.Time, flaw) {
-	if len(s) > timeMax {
+	if !isRFC3339(s) {
 		return time.Time{}, flawTime
 	}
-	// time.Parse also takes what RFC 3339 doesn't: one-digit hours, a decimal comma.
-	var t time.Time
-	if err := t.UnmarshalText([]byte(s)); err != nil {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
 		return time.Time{}, flawTime
 	}
 	if cut := t.Truncate(time.Millisecond); cut.Before(t) {
 		t = cut.Add(time.Millisecond)
 	}
 	return t, fine
+}
+
+// isRFC3339 reports whether s has the form of an RFC 3339 time, with at most ns.
+// Package time is laxer: it takes one digit for an hour, a comma for the point, an
+// offset of 24:60, and drops what is finer than ns.
+func isRFC3339(s string) bool {
+	const form, offset = "0000-00-00T00:00:00", "+00:00"
+	if len(s) <= len(form) || !hasForm(s[:len(form)], form) {
+		return false
+	}
+	s = s[len(form):]
+	if s[0] == '.' {
+		digits := 0
+		for s = s[1:]; digits < len(s) && s[digits] >= '0' && s[digits] <= '9'; digits++ {
+		}
+		if digits < 1 || digits > 9 {
+			return false
+		}
+		s = s[digits:]
+	}
+	if s == "Z" {
+		return true
+	}
+	return len(s) == len(offset) && (s[0] == '+' || s[0] == '-') && hasForm(s[1:], offset[1:]) && s[1:3] <= "23" && s[4:] <= "59"
+}
+
+// hasForm reports whether s, which is as long as form, has digits where form has a 0
+// and the same characters elsewhere.
+func hasForm(s, form string) bool {
+	for i := range len(form) {
+		if digit := s[i] >= '0' && s[i] <= '9'; form[i] == '0' && !digit || form[i] != '0' && s[i] != form[i] {
+			return false
+		}
+	}
+	return true
 }

@@ -18,7 +18,9 @@ func listUserOrders(c *call) error {
 	if err != nil {
 		return err
 	}
-	page, err := c.api.config.Orders.List(c.ctx, ordersvc.Query{
+	ctx, cancel := c.context()
+	defer cancel()
+	page, err := c.api.config.Orders.List(ctx, ordersvc.Query{
 		UID: flt.owner, Status: schema.Status(flt.status), Min: flt.min, Before: q.before, Limit: q.limit,
 	})
 	if err != nil {
@@ -35,7 +37,9 @@ func listMerchantOrders(c *call) error {
 	if err != nil {
 		return err
 	}
-	page, err := c.api.config.Mirror.List(c.ctx, mirror.Query{
+	ctx, cancel := c.context()
+	defer cancel()
+	page, err := c.api.config.Mirror.List(ctx, mirror.Query{
 		BID: flt.owner, Status: schema.Status(flt.status), OutTradeNo: flt.outTradeNo,
 		Min: flt.min, Before: q.before, Limit: q.limit,
 	})

@@ -19,7 +19,9 @@ func createOrder(c *call) error {
 		return err
 	}
 	n.Actor, n.RequestID = actor, c.id
-	created, err := c.api.config.Orders.Create(c.ctx, n)
+	ctx, cancel := c.context()
+	defer cancel()
+	created, err := c.api.config.Orders.Create(ctx, n)
 	if err != nil {
 		return err
 	}
@@ -67,7 +69,9 @@ func findOrder(c *call) error {
 	if err := f.err(); err != nil {
 		return err
 	}
-	order, err := c.api.config.Orders.Find(c.ctx, key)
+	ctx, cancel := c.context()
+	defer cancel()
+	order, err := c.api.config.Orders.Find(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -100,7 +104,9 @@ func getOrder(c *call) error {
 	if uid != 0 && !id.Of(uid) {
 		return &problem.Problem{Code: problem.OrderNotFound} // its buyer is another, without a look
 	}
-	order, err := c.api.config.Orders.Get(c.ctx, id)
+	ctx, cancel := c.context()
+	defer cancel()
+	order, err := c.api.config.Orders.Get(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -113,7 +119,7 @@ func getOrder(c *call) error {
 	}
 	var entries []schema.Entry
 	if order.Ver > 1 { // version 1 is the creation, which isn't stored as an entry
-		if entries, err = c.api.config.Orders.Journal(c.ctx, order); err != nil {
+		if entries, err = c.api.config.Orders.Journal(ctx, order); err != nil {
 			return err
 		}
 	}
