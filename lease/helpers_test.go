@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -83,15 +84,22 @@ type line struct {
 	mu                  sync.Mutex
 	there, back         time.Duration
 	deadThere, deadBack bool
-	nThere, nBack       int // requests and answers that were lost
-	nLate               int // answers that came after their request was given up
-	told                func(lease.Lease)
+	nThere, nBack       int                    // requests and answers that were lost
+	nLate               int                    // answers that came after their request was given up
+	told                map[string]lease.Lease // the newest of each name
 }
 
 func (l *line) set(there, back time.Duration, deadThere, deadBack bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.there, l.back, l.deadThere, l.deadBack = there, back, deadThere, deadBack
+}
+
+// last returns the newest lease of a worker number, as the table told.
+func (l *line) last(number int) lease.Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.told["worker/"+strconv.Itoa(number)]
 }
 
 func (l *line) lostThere() int { l.mu.Lock(); defer l.mu.Unlock(); return l.nThere }
@@ -140,9 +148,12 @@ func (l *line) lease(ctx context.Context, f func(context.Context) (lease.Lease, 
 		return lease.Lease{}, err
 	}
 	got.SentAt = sent
-	if l.told != nil {
-		l.told(got)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.told == nil {
+		l.told = map[string]lease.Lease{}
 	}
+	l.told[got.Name] = got
 	return got, nil
 }
 

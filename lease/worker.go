@@ -21,7 +21,8 @@ const (
 	renewEvery  = 10 * time.Second
 	answerMax   = 3 * time.Second // an answer that takes longer counts as none
 	retryEvery  = time.Second
-	workerNames = "worker/" // and the number
+	fullEvery   = 5 * time.Second // all numbers are taken: they don't become free by the second
+	workerNames = "worker/"       // and the number
 )
 
 // A Worker holds a worker number for a generator. It acquires any number that is free,
@@ -64,6 +65,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
+// Next returns a new id for uid from the generator.
+func (w *Worker) Next(uid int64) (idgen.ID, error) { return w.gen.Next(uid) }
+
 // GiveBack is the alarm that an id of this worker number was not new: the generator
 // stops using it at once and gets another one, if it is the number in use.
 func (w *Worker) GiveBack(number int) {
@@ -95,7 +99,11 @@ func (w *Worker) take(ctx context.Context) (Lease, int, error) {
 			w.log.Warn("worker number: waiting for one; ids can't be made", "because", state, "error", err)
 			said = state
 		}
-		pause(ctx, retryEvery)
+		if errors.Is(err, errAllTaken) {
+			pause(ctx, fullEvery)
+		} else {
+			pause(ctx, retryEvery)
+		}
 	}
 }
 
