@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
 
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -27,25 +28,6 @@ func (s *Stack) places() (out []shardmap.Database) {
 // migrate makes and migrates the needed databases, all at once: a server spends the
 // time of a CREATE TABLE mostly in waiting for its disk.
 func (s *Stack) migrate(ctx context.Context) error {
-	return s.each(s.User, func(db *sql.DB, place shardmap.Database) error {
-		return schema.Migrate(ctx, db, place, s.Map.Epoch())
-	})
-}
-
-// drop drops the needed databases and the streams of the map's prefix.
-func (s *Stack) drop(ctx context.Context) error {
-	err := s.each(s.admin, func(db *sql.DB, place shardmap.Database) error {
-		_, err := db.ExecContext(ctx, "DROP DATABASE IF EXISTS `"+place.Schema+"`")
-		return err
-	})
-	if s.need.needs(NATS) {
-		err = errors.Join(err, dropStreams(ctx, s.NATSURL, s.Map.Prefix()))
-	}
-	return err
-}
-
-// each runs f for every needed database, all at once, and returns every error.
-func (s *Stack) each(user string, f func(*sql.DB, shardmap.Database) error) error {
 	pools := map[string]*sql.DB{}
 	defer func() {
 		for _, db := range pools {
@@ -54,18 +36,55 @@ func (s *Stack) each(user string, f func(*sql.DB, shardmap.Database) error) erro
 	}()
 	places := s.places()
 	errs := make([]error, len(places))
-	var g errgroup.Group
+	var wait sync.WaitGroup
 	for i, p := range places {
 		db := pools[p.Server.Name]
 		if db == nil {
-			db = openSQL(p.Server.Address, user, s.Password)
+			db = openSQL(p.Server.Address, s.User, s.Password)
 			pools[p.Server.Name] = db
 		}
+		wait.Go(func() { errs[i] = schema.Migrate(ctx, db, p, s.Map.Epoch()) })
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// drop drops every database of the map's prefix, on every server of the map that can
+// have one, and the streams.
+func (s *Stack) drop(ctx context.Context) error {
+	var errs []error
+	servers := map[string]string{}
+	for _, p := range s.places() {
+		servers[p.Server.Name] = p.Server.Address
+	}
+	for _, address := range servers {
+		errs = append(errs, s.dropOn(ctx, address))
+	}
+	if s.need.needs(NATS) {
+		errs = append(errs, dropStreams(ctx, s.NATSURL, s.Map.Prefix()))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Stack) dropOn(ctx context.Context, address string) error {
+	db := openSQL(address, s.admin, s.Password)
+	defer func() { _ = db.Close() }()
+	prefix := s.Map.Prefix() + "octopay_"
+	rows, err := db.QueryContext(ctx, "SELECT schema_name FROM information_schema.schemata WHERE LEFT(schema_name, ?) = ?", len(prefix), prefix)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	var g errgroup.Group
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return errors.Join(err, g.Wait())
+		}
 		g.Go(func() error {
-			errs[i] = f(db, p)
-			return nil
+			_, err := db.ExecContext(ctx, "DROP DATABASE `"+name+"`")
+			return err
 		})
 	}
-	_ = g.Wait()
-	return errors.Join(errs...)
+	return errors.Join(rows.Err(), g.Wait())
 }

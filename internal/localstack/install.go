@@ -29,7 +29,7 @@ or name servers that exist, with a user that may do everything:
 // then it can install MariaDB, and build NATS.
 func find(ctx context.Context, o Options) (b binaries, err error) {
 	if o.needs(UID) || o.needs(BID) || o.needs(Meta) {
-		if b.mariadbd, b.installDB, err = findMariaDB(ctx, o.Install, o.logf); err != nil {
+		if b.mariadbd, b.installDB, err = findMariaDB(ctx, lookFor, o.Install, o.logf); err != nil {
 			return b, err
 		}
 	}
@@ -41,8 +41,14 @@ func find(ctx context.Context, o Options) (b binaries, err error) {
 	return b, nil
 }
 
-func findMariaDB(ctx context.Context, install bool, logf logf) (server, installDB string, err error) {
-	if server, installDB = lookFor("mariadbd"), lookFor("mariadb-install-db"); server != "" && installDB != "" {
+// findMariaDB finds the server and the program that makes its first data with look, and
+// installs them first where that is possible.
+func findMariaDB(ctx context.Context, look func(string) string, install bool, logf logf) (server, installDB string, err error) {
+	found := func() bool {
+		server, installDB = look("mariadbd"), look("mariadb-install-db")
+		return server != "" && installDB != ""
+	}
+	if found() {
 		return server, installDB, nil
 	}
 	if _, err := os.Stat("/etc/debian_version"); err != nil || !install || os.Geteuid() != 0 {
@@ -53,8 +59,8 @@ func findMariaDB(ctx context.Context, install bool, logf logf) (server, installD
 		return "", "", err
 	}
 	defer l.unlock()
-	if server, installDB = lookFor("mariadbd"), lookFor("mariadb-install-db"); server != "" && installDB != "" {
-		return server, installDB, nil // somebody else was faster
+	if found() { // somebody else was faster
+		return server, installDB, nil
 	}
 	logf("installing mariadb-server-core and mariadb-client-core (once)")
 	for _, args := range [][]string{
@@ -64,10 +70,10 @@ func findMariaDB(ctx context.Context, install bool, logf logf) (server, installD
 		cmd := exec.CommandContext(ctx, "apt-get", args...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", "", fmt.Errorf("%w\napt-get %s: %w\n%s", errNoMariaDB, args[len(args)-1], err, out)
+			return "", "", fmt.Errorf("%w\napt-get %v: %w\n%s", errNoMariaDB, args, err, out)
 		}
 	}
-	if server, installDB = lookFor("mariadbd"), lookFor("mariadb-install-db"); server == "" || installDB == "" {
+	if !found() {
 		return "", "", errNoMariaDB
 	}
 	return server, installDB, nil

@@ -31,6 +31,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/shardmap"
@@ -100,7 +101,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	}
 	s := &Stack{User: userName, admin: adminName, servers: map[string]*Server{}, need: o, Dir: o.Dir}
 	if s.Dir == "" {
-		if s.Dir, err = os.MkdirTemp("", "octopay-"); err != nil {
+		if s.Dir, err = temporaryDir(); err != nil {
 			return nil, err
 		}
 		s.remove = true
@@ -226,22 +227,30 @@ func (s *Stack) Admin(t testing.TB, server string) *sql.DB {
 // is at address. All else is the same; the epoch too, but the map's hash is another.
 func (s *Stack) Via(t testing.TB, server, address string) *Stack {
 	t.Helper()
+	via := *s
+	via.Map = remap(t, s.Map, func(spec *shardmap.Spec) {
+		i := slices.IndexFunc(spec.Servers, func(x shardmap.Server) bool { return x.Name == server })
+		if i < 0 {
+			t.Fatalf("localstack: the map has no server %q", server)
+		}
+		spec.Servers[i].Address = address
+	})
+	return &via
+}
+
+// remap returns m with a change.
+func remap(t testing.TB, m *shardmap.Map, change func(*shardmap.Spec)) *shardmap.Map {
+	t.Helper()
 	var spec shardmap.Spec
-	if err := yaml.Unmarshal(s.Map.Text(), &spec); err != nil {
+	if err := yaml.Unmarshal(m.Text(), &spec); err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(spec.Servers, func(x shardmap.Server) bool { return x.Name == server })
-	if i < 0 {
-		t.Fatalf("localstack: the map has no server %q", server)
-	}
-	spec.Servers[i].Address = address
+	change(&spec)
 	m, err := shardmap.New(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	via := *s
-	via.Map = m
-	return &via
+	return m
 }
 
 // A plan is what a stack's directory keeps, so that a stack started again has the
@@ -320,6 +329,30 @@ func (p plan) mapOf(o Options) (*shardmap.Map, error) {
 	}
 	spec.UID, spec.BID = place("uid"), place("bid")
 	return shardmap.New(spec)
+}
+
+// temporaryDir makes a directory for one stack, and removes those whose process ended
+// without doing so.
+func temporaryDir() (string, error) {
+	name := fmt.Sprintf("octopay-stack-%d-", os.Geteuid())
+	old, err := filepath.Glob(filepath.Join(os.TempDir(), name+"*"))
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range old {
+		// A young one may not have its lock yet.
+		if info, err := os.Stat(dir); err != nil || time.Since(info.ModTime()) < time.Minute {
+			continue
+		}
+		if l, err := tryLock(filepath.Join(dir, "lock"), exclusive); err == nil {
+			err = os.RemoveAll(dir)
+			l.unlock()
+			if err != nil {
+				return "", err
+			}
+		}
+	}
+	return os.MkdirTemp("", name)
 }
 
 // freePort finds a port that nobody listens on. Ports that the system gives to

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/shardmap"
-	"gopkg.in/yaml.v3"
 )
 
 // Variables that name servers which exist; then Test starts none. They don't begin
@@ -57,7 +56,7 @@ func Test(t testing.TB, need ...Need) *Stack {
 		t.Fatal(err)
 	}
 	s.need = Options{Need: need}
-	s.prefix(t, "t"+strings.ToLower(rand.Text()[:12])+"_")
+	s.Map = remap(t, s.Map, func(spec *shardmap.Spec) { spec.Prefix = "t" + strings.ToLower(rand.Text()[:12]) + "_" })
 	ctx, cancel = context.WithTimeout(context.Background(), databasesWithin)
 	defer cancel()
 	t.Cleanup(func() {
@@ -93,21 +92,6 @@ func Private(t testing.TB, o Options) *Stack {
 		}
 	})
 	return s
-}
-
-// prefix gives the stack a map with another prefix.
-func (s *Stack) prefix(t testing.TB, prefix string) {
-	t.Helper()
-	var spec shardmap.Spec
-	if err := yaml.Unmarshal(s.Map.Text(), &spec); err != nil {
-		t.Fatal(err)
-	}
-	spec.Prefix = prefix
-	m, err := shardmap.New(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Map = m
 }
 
 // fromEnv returns the stack that the variables name, nil when they name none.
@@ -149,16 +133,18 @@ func attach(m *shardmap.Map, user, admin, password, natsURL string) *Stack {
 	return s
 }
 
-// A sharer is this process's share of the shared servers.
+// A sharer is one user of the shared servers.
 type sharer struct {
+	grace time.Duration
+
 	mu    sync.Mutex
-	use   *fileLock // held until the process ends
+	use   *fileLock // held until the end of the process
 	state state
 }
 
-// thisProcess is process-wide, because the lock is: it says that this process, until its
-// end, uses the servers.
-var thisProcess sharer
+// thisProcess never leaves: its lock says that this process, until its end, uses the
+// servers.
+var thisProcess = sharer{grace: grace}
 
 func gateFile(dir string) string { return filepath.Join(dir, "gate.lock") }
 func useFile(dir string) string  { return filepath.Join(dir, "use.lock") }
@@ -203,7 +189,7 @@ func (u *sharer) join(ctx context.Context, dir string, log func(string)) error {
 		if err := sweep(ctx, dir, s); err != nil {
 			return err
 		}
-		if s, err = startShared(ctx, dir, grace, log); err != nil {
+		if s, err = startShared(ctx, dir, u.grace, log); err != nil {
 			return err
 		}
 	}
