@@ -83,6 +83,10 @@ func variables(v reflect.Value) map[string]reflect.Value {
 	return out
 }
 
+// Variables returns the names of the variables that are settings of config, a pointer
+// to a struct.
+func Variables(config any) []string { return names(variables(reflect.ValueOf(config).Elem())) }
+
 func names(m map[string]reflect.Value) []string { return slices.Sorted(maps.Keys(m)) }
 
 // Shared are the settings that every program understands, so that programs of one

@@ -95,24 +95,26 @@ func Closing(name string, closing func() error) Part {
 }
 
 // Until calls f until it succeeds or ctx ends, whose error it then returns. It logs
-// what it waits for, and why, whenever the reason changes.
+// what it waits for, and why, when a reason has held for a second time, and once for
+// each reason: what is there in a moment is not worth a word.
 func Until(ctx context.Context, log *slog.Logger, what string, f func(context.Context) error) error {
-	var last string
+	var last, said string
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := f(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err == nil {
-			if last != "" {
+			if said != "" {
 				log.Info("it is there", "waited_for", what)
 			}
 			return nil
 		}
-		if err.Error() != last {
-			last = err.Error()
-			log.Warn("waiting", "for", what, "because", last)
+		if why := err.Error(); why == last && why != said {
+			said = why
+			log.Warn("waiting", "for", what, "because", why)
 		}
+		last = err.Error()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -102,7 +102,7 @@ func TestAStoppedServerFinishesTheRequestUnderWay(t *testing.T) {
 func TestUntilSaysWhatItWaitsForOncePerReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		reasons := []string{"refused", "refused", "refused", "wrong epoch", ""}
+		reasons := []string{"refused", "refused", "refused", "wrong epoch", "wrong epoch", ""}
 		err := boot.Until(t.Context(), slog.New(slog.NewTextHandler(&out, nil)), "the meta database", func(context.Context) error {
 			r := reasons[0]
 			reasons = reasons[1:]
@@ -116,6 +116,16 @@ func TestUntilSaysWhatItWaitsForOncePerReason(t *testing.T) {
 		}
 		if n := strings.Count(out.String(), "\n"); n != 3 {
 			t.Errorf("%d lines, want 2 reasons and the arrival:\n%s", n, out.String())
+		}
+		out.Reset()
+		soon := 0
+		if err := boot.Until(t.Context(), slog.New(slog.NewTextHandler(&out, nil)), "a moment", func(context.Context) error {
+			if soon++; soon == 1 {
+				return errors.New("not yet")
+			}
+			return nil
+		}); err != nil || out.Len() > 0 {
+			t.Errorf("of what was there in a moment it says %s (%v)", &out, err)
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()

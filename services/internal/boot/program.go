@@ -1,0 +1,129 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/httpapi"
+	"github.com/octopay/octopay/shardmap"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// A Program is what every program has: its settings, a log, metrics, and what it
+// waits for.
+type Program struct {
+	Log      *slog.Logger
+	Registry *prometheus.Registry
+	Ready    *Readiness
+
+	shared Shared
+}
+
+// Start reads the arguments (-config FILE) and the settings of a program into config;
+// shared is the part of it that all programs have. With -h it prints the settings'
+// names to stderr and returns flag.ErrHelp.
+func Start(name string, config any, shared *Shared, args, environ []string, stderr io.Writer) (*Program, error) {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	file := flags.String("config", "", "`file` of settings, YAML")
+	flags.Usage = func() {
+		fmt.Fprintf(stderr, "usage: %s [-config FILE]\n\nsettings, as a variable or, in lower case and without %s, in the file:\n", name, Prefix)
+		for _, v := range Variables(config) {
+			fmt.Fprintln(stderr, " ", v)
+		}
+	}
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument; usage: %s [-config FILE]", name)
+	}
+	if err := Load(config, *file, environ); err != nil {
+		return nil, err
+	}
+	log, err := shared.Logger(stderr)
+	if err != nil {
+		return nil, err
+	}
+	return NewProgram(log, *shared), nil
+}
+
+// NewProgram returns a program that logs to log.
+func NewProgram(log *slog.Logger, shared Shared) *Program {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return &Program{Log: log, Registry: r, Ready: &Readiness{}, shared: shared}
+}
+
+// Ops listens at addr and returns the part that answers there: health, readiness,
+// metrics. It goes first, so that it answers as long as anything else runs.
+func (p *Program) Ops(addr string) (Part, net.Addr, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return Part{}, nil, err
+	}
+	p.Log.Info("listening", "listener", "ops", "addr", l.Addr().String())
+	handler := httpapi.NewOps(httpapi.OpsConfig{
+		Gatherer: p.Registry,
+		Ready:    func(context.Context) []string { return p.Ready.Missing() },
+		Draining: p.Ready.Draining,
+	})
+	return HTTP("ops", l, httpapi.NewServer(handler, p.Log), time.Second, nil), l.Addr(), nil
+}
+
+// Cluster opens the databases of the map that is in force: that of the map file, or a
+// newer one in the meta database. It waits for the meta database, since the file alone
+// could be an old one.
+func (p *Program) Cluster(ctx context.Context, c cluster.Config) (*cluster.Cluster, error) {
+	m, err := p.shared.Map()
+	if err != nil {
+		return nil, err
+	}
+	c.User, c.Password = p.shared.DBUser, p.shared.DBPassword
+	databases := cluster.Open(m, c)
+	const meta = "the meta database"
+	p.Ready.Waiting(meta)
+	var inForce *shardmap.Map
+	var conflict error
+	err = Until(ctx, p.Log, meta, func(ctx context.Context) (err error) {
+		inForce, err = cluster.ResolveMap(ctx, databases, m)
+		if errors.Is(err, cluster.ErrMapConflict) {
+			conflict, err = err, nil // waiting doesn't mend it
+		}
+		return err
+	})
+	if err = errors.Join(err, conflict); err != nil {
+		return nil, errors.Join(err, databases.Close())
+	}
+	if inForce.Hash() != m.Hash() {
+		p.Log.Info("the map file is older than the map in force", "file_epoch", m.Epoch(), "epoch", inForce.Epoch())
+		if err := databases.Close(); err != nil {
+			return nil, err
+		}
+		databases = cluster.Open(inForce, c)
+	}
+	p.Log.Info("shard map", "epoch", inForce.Epoch(), "hash", inForce.Hash(), "databases", inForce.Size())
+	p.Registry.MustRegister(databases)
+	p.Ready.Arrived(meta)
+	return databases, nil
+}
+
+// LoopbackOnly checks that addresses, by the name of their setting, are reachable from
+// this machine alone: there is no authentication yet.
+func LoopbackOnly(addresses map[string]string) error {
+	var faults []error
+	for setting, addr := range addresses {
+		if !Loopback(addr) {
+			faults = append(faults, fmt.Errorf("config: %s must be host:port of a loopback address, such as 127.0.0.1:8080", setting))
+		}
+	}
+	return errors.Join(faults...)
+}

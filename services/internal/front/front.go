@@ -1,0 +1,99 @@
+// Package front is the part of a program that takes orders: it puts the order service
+// and the mirror's lists behind the HTTP API, and brings them up and down in order.
+package front
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/octopay/octopay/httpapi"
+	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/lane"
+	"github.com/octopay/octopay/lease"
+	"github.com/octopay/octopay/ordersvc"
+	"github.com/octopay/octopay/services/internal/boot"
+	"github.com/octopay/octopay/shardmap"
+	"github.com/octopay/octopay/syncer/mirror"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A Front is what it is made of. Everything is required.
+type Front struct {
+	Shards   *shardmap.Map
+	Store    ordersvc.Store
+	Mirror   mirror.Reader
+	Leases   lease.Table
+	Ready    *boot.Readiness
+	Registry *prometheus.Registry
+	Log      *slog.Logger
+	Addr     string        // to listen at
+	Grace    time.Duration // for requests under way when it ends
+	// LocalHostsOnly refuses requests to a Host that isn't this machine.
+	LocalHostsOnly bool
+	// Serving is called when requests are taken, with the address; nil: not called.
+	Serving func(addr net.Addr)
+}
+
+// noNumber is what creates wait for.
+const noNumber = "a worker number"
+
+// Run takes requests until ctx ends. Then it takes no more, finishes those under way,
+// and then the writes that were accepted.
+func (f Front) Run(ctx context.Context) error {
+	metrics := newMetrics(f.Registry)
+	gen := &idgen.Generator{}
+	worker := lease.NewWorker(f.Leases, lease.NewHolder(), gen, f.Log)
+	f.Registry.MustRegister(worker)
+	service := ordersvc.NewService(f.Shards, f.Store, ids{gen, worker}, ordersvc.Config{
+		Lane: lane.Config{Observe: metrics.batch},
+		DuplicateID: func(id idgen.ID) {
+			metrics.duplicates.Inc()
+			f.Log.Error("duplicate_id: two processes use one worker number", "order_id", id.String(), "worker", id.Worker())
+		},
+	})
+	api, err := httpapi.New(httpapi.Config{
+		Orders: service, Mirror: f.Mirror, Registry: f.Registry, Logger: f.Log, LocalHostsOnly: f.LocalHostsOnly,
+	})
+	if err != nil {
+		return err
+	}
+	f.Ready.Waiting(noNumber)
+	return boot.Run(ctx,
+		boot.Part{Name: "worker number", Run: worker.Run},
+		boot.Part{Name: "lanes", Run: service.Run},
+		boot.Part{Name: "api", Run: func(ctx context.Context) error {
+			if err := boot.Until(ctx, f.Log, noNumber, func(context.Context) error {
+				if _, left := gen.Worker(); left == 0 {
+					return errors.New("none is acquired yet")
+				}
+				return nil
+			}); err != nil {
+				return err
+			}
+			l, err := net.Listen("tcp", f.Addr)
+			if err != nil {
+				return err
+			}
+			f.Log.Info("listening", "listener", "api", "addr", l.Addr().String())
+			f.Ready.Arrived(noNumber)
+			if f.Serving != nil {
+				f.Serving(l.Addr())
+			}
+			return boot.HTTP("api", l, httpapi.NewServer(api, f.Log), f.Grace, func() {
+				f.Ready.Drain()
+				api.Drain()
+			}).Run(ctx)
+		}},
+	)
+}
+
+// ids makes ids with the number that the worker holds.
+type ids struct {
+	*idgen.Generator
+	worker *lease.Worker
+}
+
+func (i ids) GiveBack(number int) { i.worker.GiveBack(number) }
