@@ -1,0 +1,71 @@
+// Command orderd serves orders over HTTP. Any number of them may run; each takes a
+// worker number of its own from the meta database.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/lease"
+	"github.com/octopay/octopay/ordersvc/mysqlstore"
+	"github.com/octopay/octopay/services/internal/boot"
+	"github.com/octopay/octopay/services/internal/front"
+	"github.com/octopay/octopay/syncer/mirror"
+)
+
+// A config is the settings of orderd.
+type config struct {
+	boot.Shared `yaml:",inline"`
+	Addr        string        `yaml:"addr"`          // of the API; loopback until there is authentication
+	OpsAddr     string        `yaml:"ops_addr"`      // health, readiness, metrics; loopback
+	ReadPermits int           `yaml:"read_permits"`  // reads of one database at once; 8
+	Grace       time.Duration `yaml:"shutdown_wait"` // for requests under way at the end
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Environ(), os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "orderd:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
+	c := config{Addr: "127.0.0.1:8080", OpsAddr: "127.0.0.1:8081", Grace: 11 * time.Second}
+	program, err := boot.Start("orderd", &c, &c.Shared, args, environ, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := boot.LoopbackOnly(map[string]string{"addr": c.Addr, "ops_addr": c.OpsAddr}); err != nil {
+		return err
+	}
+	ops, _, err := program.Ops(c.OpsAddr)
+	if err != nil {
+		return err
+	}
+	return boot.Run(ctx, ops, boot.Part{Name: "orders", Run: func(ctx context.Context) error {
+		databases, err := program.Cluster(ctx, cluster.Config{ReadPermits: c.ReadPermits})
+		if err != nil {
+			return err
+		}
+		store := mysqlstore.New(databases)
+		f := front.Front{
+			Shards: databases.Map(), Store: store, Mirror: mirror.NewSQL(databases),
+			Leases: lease.NewSQL(databases.Meta()),
+			Ready:  program.Ready, Registry: program.Registry, Log: program.Log,
+			Addr: c.Addr, Grace: c.Grace,
+		}
+		return errors.Join(f.Run(ctx), store.Close(), databases.Close())
+	}})
+}
