@@ -129,12 +129,34 @@ func up(ctx context.Context, db *sql.DB, cluster shardmap.Cluster) error {
 	if err != nil {
 		return err
 	}
+	if err := completeVersions(ctx, db); err != nil {
+		return err
+	}
 	p, err := goose.NewProvider(goose.DialectMySQL, db, fsys, goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return err
 	}
 	_, err = p.Up(ctx)
 	return err
+}
+
+// completeVersions removes a table of versions that holds none. goose makes the table
+// and its first row in two steps, and never runs again after a cut between them.
+func completeVersions(ctx context.Context, db *sql.DB) error {
+	var rows int
+	err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+goose.DefaultTablename).Scan(&rows)
+	if isNoTable(err) {
+		return nil
+	}
+	if err == nil && rows == 0 {
+		_, err = db.ExecContext(ctx, "DROP TABLE "+goose.DefaultTablename)
+	}
+	return err
+}
+
+func isNoTable(err error) bool {
+	var refused *mysql.MySQLError
+	return errors.As(err, &refused) && refused.Number == 1146
 }
 
 // owner reports whether the database says already that it is place at this epoch;
@@ -149,9 +171,8 @@ func owner(ctx context.Context, db *sql.DB, place shardmap.Database, epoch shard
 		obeys   shardmap.Epoch
 	)
 	err = db.QueryRowContext(ctx, "SELECT cluster, `database`, epoch FROM owner WHERE id = 1").Scan(&cluster, &number, &obeys)
-	var refused *mysql.MySQLError
 	switch {
-	case errors.Is(err, sql.ErrNoRows), errors.As(err, &refused) && refused.Number == 1146: // no such table
+	case errors.Is(err, sql.ErrNoRows), isNoTable(err):
 		return false, nil
 	case err != nil:
 		return false, err
