@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/octopay/octopay/schema"
@@ -114,8 +115,13 @@ func appendTextOrNull(b []byte, s string) []byte {
 // timeLayout always has three digits of ms.
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
+// appendTime appends m as timeLayout. Package time writes RFC 3339 without a fraction
+// several times faster than any other layout, so only the ms are written here.
 func appendTime(b []byte, m schema.Millis) []byte {
-	return append(m.Time().AppendFormat(append(b, '"'), timeLayout), '"')
+	t := m.Time()
+	b = t.AppendFormat(append(b, '"'), time.RFC3339)
+	ms := t.Nanosecond() / int(time.Millisecond)
+	return append(b[:len(b)-len("Z")], '.', '0'+byte(ms/100), '0'+byte(ms/10%10), '0'+byte(ms%10), 'Z', '"')
 }
 
 func appendTimeOrNull(b []byte, m schema.Millis) []byte {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -162,14 +163,17 @@ type service struct {
 	orders   *fakeOrders
 	url      string
 	client   *http.Client
+	server   *http.Server
 	log      *syncBuffer
 	registry *prometheus.Registry
+	// deadlines are those that the connections were given for reading.
+	deadlines *deadlines
 }
 
 // start runs an API until the test ends; change may change its Config.
 func start(t *testing.T, change ...func(*Config)) *service {
 	t.Helper()
-	s := &service{t: t, orders: &fakeOrders{journal: map[int64][]schema.Entry{}}, log: &syncBuffer{}, registry: prometheus.NewRegistry()}
+	s := &service{t: t, orders: &fakeOrders{journal: map[int64][]schema.Entry{}}, log: &syncBuffer{}, registry: prometheus.NewRegistry(), deadlines: &deadlines{}}
 	config := Config{
 		Orders: s.orders, Mirror: fakeMirror{s.orders}, Registry: s.registry,
 		Logger: slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -184,7 +188,9 @@ func start(t *testing.T, change ...func(*Config)) *service {
 	s.api = api
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = NewServer(api, config.Logger)
+	server.Listener = &listener{server.Listener, s.deadlines}
 	server.Start()
+	s.server = server.Config
 	t.Cleanup(server.Close)
 	s.url = server.URL
 	s.client = &http.Client{
@@ -317,4 +323,41 @@ func (b *syncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
+}
+
+// deadlines notes the read deadlines of connections.
+type deadlines struct {
+	mu  sync.Mutex
+	all []time.Time
+}
+
+func (d *deadlines) list() []time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.all)
+}
+
+type listener struct {
+	net.Listener
+	deadlines *deadlines
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &conn{c.(*net.TCPConn), l.deadlines}, nil
+}
+
+type conn struct {
+	*net.TCPConn
+	deadlines *deadlines
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.deadlines.mu.Lock()
+	c.deadlines.all = append(c.deadlines.all, t)
+	c.deadlines.mu.Unlock()
+	return c.TCPConn.SetReadDeadline(t)
 }
