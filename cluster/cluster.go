@@ -210,16 +210,33 @@ func Discard(c *sql.Conn) {
 }
 
 func openPool(place shardmap.Database, epoch shardmap.Epoch, c Config, multi bool, size int) *sql.DB {
+	cfg := c.session(place.Server)
+	// Callers set deadlines; these catch what has none.
+	cfg.ReadTimeout, cfg.WriteTimeout = 10*time.Second, 10*time.Second
+	cfg.MultiStatements = multi
+	db := sql.OpenDB(&connector{cfg: cfg, place: place, epoch: epoch})
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	db.SetConnMaxLifetime(3*time.Minute + rand.N(time.Minute))
+	return db
+}
+
+// OpenServer returns a pool on a server itself, for whoever makes its databases (see
+// schema.Migrate): nothing asks which database this is, and a statement may take as
+// long as its context lets it. The caller closes it.
+func OpenServer(server shardmap.Server, c Config) *sql.DB {
+	return sql.OpenDB(&connector{cfg: c.withDefaults().session(server)})
+}
+
+// session returns the settings of every connection.
+func (c Config) session(server shardmap.Server) *mysql.Config {
 	cfg := mysql.NewConfig()
-	cfg.Net, cfg.Addr = "tcp", place.Server.Address
+	cfg.Net, cfg.Addr = "tcp", server.Address
 	cfg.User, cfg.Passwd = c.User, c.Password
 	cfg.Logger = &mysql.NopLogger{} // its texts quote the server's
 	cfg.Timeout = c.DialTimeout
-	// Callers set deadlines; these catch what has none.
-	cfg.ReadTimeout, cfg.WriteTimeout = 10*time.Second, 10*time.Second
 	cfg.ParseTime, cfg.Loc = true, time.UTC
 	cfg.InterpolateParams = true
-	cfg.MultiStatements = multi
 	cfg.Params = map[string]string{
 		"tx_isolation":             "'READ-COMMITTED'",
 		"innodb_lock_wait_timeout": "1",
@@ -230,11 +247,7 @@ func openPool(place shardmap.Database, epoch shardmap.Epoch, c Config, multi boo
 		"sql_mode":                 "'STRICT_ALL_TABLES'",
 	}
 	_ = cfg.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin")) // never fails
-	db := sql.OpenDB(&connector{cfg: cfg, place: place, epoch: epoch})
-	db.SetMaxOpenConns(size)
-	db.SetMaxIdleConns(size)
-	db.SetConnMaxLifetime(3*time.Minute + rand.N(time.Minute))
-	return db
+	return cfg
 }
 
 // A connector makes connections that have proven to reach the right database.
