@@ -10,6 +10,7 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/octopay/octopay/schema"
@@ -26,9 +27,21 @@ var (
 	ErrNotFresh = errors.New("source: no fresh answer")
 )
 
+// A PurgedError is an ErrPurged that says what is still kept.
+type PurgedError struct {
+	Oldest Position // what follows this is kept
+}
+
+func (e *PurgedError) Error() string {
+	return fmt.Sprintf("%v; kept is what follows %q", ErrPurged, e.Oldest)
+}
+
+// Unwrap returns ErrPurged.
+func (e *PurgedError) Unwrap() error { return ErrPurged }
+
 // A Source is the truth of one server.
 type Source interface {
-	// Open returns a Reader of all that was committed after the position. ErrPurged
+	// Open returns a Reader of all that was committed after the position. PurgedError
 	// (wrapped): that is no longer kept. Any other error, such as a server that is
 	// away or has refused settings, may be over at the next try.
 	Open(ctx context.Context, after Position) (Reader, error)
@@ -46,6 +59,9 @@ type Reader interface {
 	// Next waits for the next part of a committed transaction. The rows are as that
 	// transaction left them; they are never read again from a table.
 	Next(ctx context.Context) (Batch, error)
+	// Saved says that everything up to a position has been published and that nobody
+	// will ask for it again, unless the stream is lost.
+	Saved(Position)
 	Close() error
 }
 

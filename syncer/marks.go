@@ -1,0 +1,53 @@
+package syncer
+
+import (
+	"sync"
+
+	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/syncer/source"
+)
+
+// stampsMax bounds the stamps that wait for their position to be published.
+const stampsMax = 256
+
+// A marker turns stamps into the times of marks: a stamp counts once everything up
+// to its position is published, and the time never falls.
+type marker struct {
+	mu      sync.Mutex
+	at      schema.Millis  // of the newest mark
+	waiting []source.Stamp // by position and time, rising
+}
+
+// stamp takes a new stamp in.
+func (m *marker) stamp(s source.Stamp) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	newest := m.at
+	if n := len(m.waiting); n > 0 {
+		newest = m.waiting[n-1].At
+	}
+	if s.At <= newest {
+		return
+	}
+	if len(m.waiting) == stampsMax {
+		// Far behind. Any of them may be missing: marks then come in larger steps.
+		for i := range stampsMax / 2 {
+			m.waiting[i] = m.waiting[2*i+1]
+		}
+		m.waiting = m.waiting[:stampsMax/2]
+	}
+	m.waiting = append(m.waiting, s)
+}
+
+// reach returns the time of a mark at a position, up to which all is published.
+func (m *marker) reach(position source.Position) schema.Millis {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for n < len(m.waiting) && position.Covers(m.waiting[n].Position) {
+		m.at = m.waiting[n].At
+		n++
+	}
+	m.waiting = append(m.waiting[:0], m.waiting[n:]...)
+	return m.at
+}

@@ -1,0 +1,197 @@
+package syncer
+
+import (
+	"sync"
+	"time"
+
+	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/shardmap"
+	"github.com/octopay/octopay/syncer/apply"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Labels are names of the map: servers and schemas.
+var (
+	lagDesc = prometheus.NewDesc("octopay_mirror_lag_seconds",
+		"Age of what a merchant database has applied of a uid server, by that server's clock; at rest 1 to 2 s.",
+		[]string{"server", "database"}, nil)
+	markLagDesc = prometheus.NewDesc("octopay_mirror_published_lag_seconds",
+		"Age of the newest mark published for a uid server, by that server's clock.", []string{"server"}, nil)
+	bytesDesc   = prometheus.NewDesc("octopay_mirror_stream_bytes", "Size of the stream when it was last asked for.", nil, nil)
+	deletesDesc = prometheus.NewDesc("octopay_mirror_deletes_total",
+		"Rows of the truth that were deleted by hand; the mirror keeps them.", []string{"server"}, nil)
+)
+
+// metrics are those of all collectors and appliers of this process.
+type metrics struct {
+	c          Config
+	collectors map[string]*collectorMetrics
+	appliers   map[string]*applierMetrics
+	loops      *prometheus.GaugeVec
+	all        []prometheus.Collector
+
+	mu     sync.Mutex
+	clocks map[string]clockReading
+}
+
+// A clockReading says what a server's clock showed at a moment of ours.
+type clockReading struct {
+	now schema.Millis
+	at  time.Time
+}
+
+// since returns the age of m by the server's clock.
+func (r clockReading) since(m schema.Millis) float64 {
+	return (time.Duration(r.now-m)*time.Millisecond + time.Since(r.at)).Seconds()
+}
+
+type collectorMetrics struct {
+	rows, messages    prometheus.Counter
+	remade, clockBack prometheus.Counter
+	full              prometheus.Gauge
+
+	mu sync.Mutex
+	at schema.Millis // of the last mark published by this process
+}
+
+func (m *collectorMetrics) marked(at schema.Millis) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.at = at
+}
+
+type applierMetrics struct {
+	orders, entries, skipped prometheus.Counter
+	letters                  prometheus.Gauge
+
+	mu    sync.Mutex
+	marks map[string]schema.Millis // nil while another process applies
+}
+
+func (m *applierMetrics) applied(r apply.Report) {
+	m.orders.Add(float64(r.Orders))
+	m.entries.Add(float64(r.Entries))
+	m.skipped.Add(float64(r.Skipped))
+	m.letters.Set(float64(r.Letters))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.marks == nil {
+		m.marks = map[string]schema.Millis{}
+	}
+	for _, mark := range r.Marks {
+		m.marks[mark.Server] = max(m.marks[mark.Server], mark.At)
+	}
+}
+
+func (m *applierMetrics) stopped() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.marks = nil
+}
+
+func newMetrics(c Config) *metrics {
+	m := &metrics{c: c, collectors: map[string]*collectorMetrics{}, appliers: map[string]*applierMetrics{}, clocks: map[string]clockReading{}}
+	counter := func(name, help string, label string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "octopay_mirror_" + name, Help: help}, []string{label})
+		m.all = append(m.all, v)
+		return v
+	}
+	gauge := func(name, help string, label string) *prometheus.GaugeVec {
+		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "octopay_mirror_" + name, Help: help}, []string{label})
+		m.all = append(m.all, v)
+		return v
+	}
+	rows := counter("published_rows_total", "Rows published.", "server")
+	messages := counter("published_messages_total", "Messages of rows published.", "server")
+	remade := counter("stream_remade_total", "How often the stream was made anew because NATS lost messages.", "server")
+	back := counter("clock_back_total", "How often a server's clock stepped back by more than a second.", "server")
+	full := gauge("stream_full", "1 while a collector waits because the stream is full.", "server")
+	for _, s := range c.Map.Servers(shardmap.UID) {
+		m.collectors[s.Name] = &collectorMetrics{
+			rows: rows.WithLabelValues(s.Name), messages: messages.WithLabelValues(s.Name),
+			remade: remade.WithLabelValues(s.Name), clockBack: back.WithLabelValues(s.Name),
+			full: full.WithLabelValues(s.Name),
+		}
+	}
+	orders := counter("applied_orders_total", "Orders applied.", "database")
+	entries := counter("applied_entries_total", "Journal entries applied.", "database")
+	skipped := counter("skipped_rows_total", "Rows of other databases of the group.", "database")
+	letters := gauge("dead_letters_open", "Rows and messages that could not be applied and wait for an operator.", "database")
+	for _, d := range c.Map.Databases(shardmap.BID) {
+		m.appliers[d.Schema] = &applierMetrics{
+			orders: orders.WithLabelValues(d.Schema), entries: entries.WithLabelValues(d.Schema),
+			skipped: skipped.WithLabelValues(d.Schema), letters: letters.WithLabelValues(d.Schema),
+		}
+	}
+	m.loops = gauge("part_running", "1 while a collector or applier of this process runs.", "part")
+	return m
+}
+
+func (m *metrics) collector(server string) *collectorMetrics { return m.collectors[server] }
+func (m *metrics) applier(schema string) *applierMetrics     { return m.appliers[schema] }
+
+func (m *metrics) state(part string, running bool) {
+	v := 0.0
+	if running {
+		v = 1
+	}
+	m.loops.WithLabelValues(part).Set(v)
+}
+
+func (m *metrics) clock(server string, now schema.Millis, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.clocks[server] = clockReading{now, at}
+}
+
+func (m *metrics) reading(server string) (clockReading, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.clocks[server]
+	return r, ok
+}
+
+// Describe implements prometheus.Collector.
+func (s *Service) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{lagDesc, markLagDesc, bytesDesc, deletesDesc} {
+		ch <- d
+	}
+	for _, c := range s.metrics.all {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector. A lag is told by the process that applies,
+// once it has read the server's clock and a mark was applied; it grows by itself when
+// nothing comes.
+func (s *Service) Collect(ch chan<- prometheus.Metric) {
+	m := s.metrics
+	for _, c := range m.all {
+		c.Collect(ch)
+	}
+	ch <- prometheus.MustNewConstMetric(bytesDesc, prometheus.GaugeValue, float64(s.c.Stream.Bytes()))
+	for server, src := range s.c.Sources {
+		if d, ok := src.(interface{ Deletes() uint64 }); ok {
+			ch <- prometheus.MustNewConstMetric(deletesDesc, prometheus.CounterValue, float64(d.Deletes()), server)
+		}
+		clock, ok := m.reading(server)
+		if !ok {
+			continue
+		}
+		c := m.collectors[server]
+		c.mu.Lock()
+		at := c.at
+		c.mu.Unlock()
+		if at != 0 {
+			ch <- prometheus.MustNewConstMetric(markLagDesc, prometheus.GaugeValue, clock.since(at), server)
+		}
+		for schema, a := range m.appliers {
+			a.mu.Lock()
+			at := a.marks[server]
+			a.mu.Unlock()
+			if at != 0 {
+				ch <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, clock.since(at), server, schema)
+			}
+		}
+	}
+}

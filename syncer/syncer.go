@@ -1,0 +1,274 @@
+// Package syncer keeps the mirror: it collects what the uid servers commit, publishes
+// it to the stream, and applies the stream to the merchant databases.
+//
+//	uid server -> source -> collector -> stream -> applier -> bid database
+//	              binlog,                NATS      (one each)
+//	              or tap
+//
+// It decides where a collector begins, when a mark is true, and who runs: one
+// collector for each uid server and one applier for each bid database, each under a
+// lease. Two of a kind at once do no harm; the lease only saves work. A row is stored
+// in the stream before its server's mark moves past it, and a database keeps its
+// place in the stream in the transaction of the rows. So nothing here has a state of
+// its own, and any of it may be killed at any time.
+//
+// It leaves to its parts: source what is read, stream how it travels, apply what
+// becomes of it in a database, mirror how it is read.
+package syncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/shardmap"
+	"github.com/octopay/octopay/syncer/apply"
+	"github.com/octopay/octopay/syncer/binlog"
+	"github.com/octopay/octopay/syncer/source"
+	"github.com/octopay/octopay/syncer/stream"
+	"golang.org/x/sync/errgroup"
+)
+
+// A Leaser decides who does what there should be one of. *lease.Keeper is one.
+type Leaser interface {
+	// Hold waits for the name, runs f while it is held, and returns f's error. The
+	// context of f ends when the name is lost.
+	Hold(ctx context.Context, name string, f func(ctx context.Context) error) error
+}
+
+// Alone is the Leaser of a process that is the only one.
+type Alone struct{}
+
+// Hold implements Leaser.
+func (Alone) Hold(ctx context.Context, _ string, f func(ctx context.Context) error) error {
+	return f(ctx)
+}
+
+// A Config is what a Service is made of.
+type Config struct {
+	Map     *shardmap.Map
+	Sources map[string]source.Source // of each server with uid databases, by name
+	Targets []apply.Target           // of each bid database, in order
+	Stream  *stream.Stream
+	Leaser  Leaser       // nil: Alone
+	Log     *slog.Logger // nil: slog.Default
+}
+
+// A Service runs the mirror's collectors and appliers. It is a prometheus.Collector.
+type Service struct {
+	c       Config
+	metrics *metrics
+	close   []func() error
+
+	mu    sync.Mutex
+	loops map[string]string // what each is doing or waiting for, by name
+}
+
+// New returns a Service of parts.
+func New(c Config) (*Service, error) {
+	if c.Leaser == nil {
+		c.Leaser = Alone{}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	for _, s := range c.Map.Servers(shardmap.UID) {
+		if c.Sources[s.Name] == nil {
+			return nil, fmt.Errorf("syncer: there is no source for server %s", s.Name)
+		}
+	}
+	if len(c.Targets) != c.Map.Size() {
+		return nil, fmt.Errorf("syncer: there are %d targets for %d databases", len(c.Targets), c.Map.Size())
+	}
+	return &Service{c: c, metrics: newMetrics(c), loops: map[string]string{}}, nil
+}
+
+// A MariaDBConfig says how a Service over MariaDB connects.
+type MariaDBConfig struct {
+	// The collectors' account, see binlog.Config.
+	User, Password string
+	Stream         stream.Config
+	Leaser         Leaser
+	Log            *slog.Logger
+}
+
+// OnMariaDB returns the Service that mirrors the uid cluster of c into its bid
+// cluster. Close frees what it holds; c and nc stay the caller's.
+func OnMariaDB(c *cluster.Cluster, nc *nats.Conn, config MariaDBConfig) (*Service, error) {
+	st, err := stream.New(nc, c.Map().Prefix(), config.Stream)
+	if err != nil {
+		return nil, err
+	}
+	parts := Config{Map: c.Map(), Sources: map[string]source.Source{}, Stream: st, Leaser: config.Leaser, Log: config.Log}
+	var closers []func() error
+	for _, server := range c.Map().Servers(shardmap.UID) {
+		s, err := binlog.New(c.Map(), server, binlog.Config{User: config.User, Password: config.Password, Log: config.Log})
+		if err != nil {
+			return nil, err
+		}
+		parts.Sources[server.Name] = s
+		closers = append(closers, s.Close)
+	}
+	for n := range c.Map().Size() {
+		t := apply.NewSQL(c.Database(shardmap.BID, n+1), c.Map().Epoch())
+		parts.Targets = append(parts.Targets, t)
+		closers = append(closers, t.Close)
+	}
+	s, err := New(parts)
+	if err != nil {
+		return nil, err
+	}
+	s.close = closers
+	return s, nil
+}
+
+// Close frees what OnMariaDB made. Run has returned before.
+func (s *Service) Close() error {
+	var errs []error
+	for _, f := range s.close {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// Run runs all collectors and appliers until ctx ends. What fails is tried again for
+// ever, and said once. It returns nil when all have stopped.
+func (s *Service) Run(ctx context.Context) error {
+	var g errgroup.Group
+	for name, src := range s.c.Sources {
+		c := &collector{
+			server: name, source: src, stream: s.c.Stream, targets: s.c.Targets,
+			log: s.c.Log, metrics: s.metrics.collector(name), dropped: map[string]bool{},
+		}
+		g.Go(func() error { s.keep(ctx, "collector/"+name, c.run); return nil })
+		g.Go(func() error { s.watchClock(ctx, name, src); return nil })
+	}
+	for _, t := range s.c.Targets {
+		schema := t.Place().Schema
+		a := &apply.Applier{Map: s.c.Map, Stream: s.c.Stream, Target: t, Applied: s.metrics.applier(schema).applied}
+		g.Go(func() error {
+			s.keep(ctx, "applier/"+schema, func(ctx context.Context) error {
+				defer s.metrics.applier(schema).stopped()
+				return a.Run(ctx)
+			})
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+const (
+	pauseMin = 100 * time.Millisecond
+	pauseMax = 5 * time.Second
+	// A life this long was a good one: what ended it is new.
+	goodLife = 10 * time.Second
+)
+
+// running is the state of a loop that has its lease and no fault.
+const running = "running"
+
+// keep runs f under a lease again and again until ctx ends.
+func (s *Service) keep(ctx context.Context, name string, f func(ctx context.Context) error) {
+	pause := pauseMin
+	s.say(name, "waiting for its lease", nil)
+	for {
+		begin := time.Now()
+		err := s.c.Leaser.Hold(ctx, name, func(ctx context.Context) error {
+			begin = time.Now()
+			defer s.sayRunning(name)()
+			return f(ctx)
+		})
+		if ctx.Err() != nil {
+			s.say(name, "stopped", nil)
+			return
+		}
+		s.say(name, reason(err), err)
+		if time.Since(begin) > goodLife {
+			pause = pauseMin
+		}
+		if sleep(ctx, pause) != nil {
+			s.say(name, "stopped", nil)
+			return
+		}
+		pause = min(2*pause, pauseMax)
+	}
+}
+
+func reason(err error) string {
+	switch {
+	case err == nil:
+		return "ended"
+	case errors.Is(err, apply.ErrMoved), errors.Is(err, stream.ErrSuperseded):
+		return "another process does the same"
+	case errors.Is(err, context.Canceled):
+		return "the lease was lost"
+	}
+	return err.Error()
+}
+
+// say notes what a loop does, and logs it if that is new.
+func (s *Service) say(name, what string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loops[name] == what {
+		return
+	}
+	s.loops[name] = what
+	level := slog.LevelInfo
+	if err != nil {
+		level = slog.LevelWarn
+	}
+	s.c.Log.Log(context.Background(), level, "mirror", "part", name, "state", what)
+	s.metrics.state(name, what == running)
+}
+
+// sayRunning says that a loop is running, after a while: one that fails at once, again
+// and again, isn't. The function it returns takes that back when it is too late.
+func (s *Service) sayRunning(name string) (over func()) {
+	var mu sync.Mutex
+	ended := false
+	timer := time.AfterFunc(pauseMin, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !ended {
+			s.say(name, running, nil)
+		}
+	})
+	return func() {
+		timer.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		ended = true
+	}
+}
+
+// States returns what each collector and applier is doing: "running", or why not, by
+// lease name.
+func (s *Service) States() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[string]string, len(s.loops))
+	for name, what := range s.loops {
+		out[name] = what
+	}
+	return out
+}
+
+// watchClock keeps a reading of a server's clock, for the lag.
+func (s *Service) watchClock(ctx context.Context, server string, src source.Source) {
+	for {
+		before := time.Now()
+		now, err := src.Now(ctx)
+		if err == nil {
+			s.metrics.clock(server, now, before)
+		}
+		if sleep(ctx, 5*time.Second) != nil {
+			return
+		}
+	}
+}
