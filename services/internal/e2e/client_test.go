@@ -1,0 +1,146 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+)
+
+// client is what every test talks HTTP with: many connections, kept alive.
+var client = &http.Client{
+	Timeout:   15 * time.Second,
+	Transport: &http.Transport{MaxIdleConnsPerHost: 256, MaxConnsPerHost: 256},
+}
+
+// A request is the body of a create.
+type request struct {
+	UID        string            `json:"uid"`
+	BID        string            `json:"bid"`
+	OutTradeNo string            `json:"out_trade_no"`
+	Amount     int64             `json:"amount"`
+	Currency   string            `json:"currency"`
+	Subject    string            `json:"subject"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+}
+
+// An order is what the tests read of one.
+type order struct {
+	OrderID    string            `json:"order_id"`
+	UID        string            `json:"uid"`
+	BID        string            `json:"bid"`
+	OutTradeNo string            `json:"out_trade_no"`
+	Amount     int64             `json:"amount"`
+	Currency   string            `json:"currency"`
+	Subject    string            `json:"subject"`
+	Metadata   map[string]string `json:"metadata"`
+	Status     string            `json:"status"`
+	Version    int64             `json:"version"`
+	UpdatedAt  time.Time         `json:"updated_at"`
+	CreatedAt  time.Time         `json:"created_at"`
+}
+
+// An answer is what came back. raw is the body without white space around it.
+type answer struct {
+	status int
+	header http.Header
+	raw    []byte
+}
+
+func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.raw) }
+
+// call makes one request; an error is a connection's, not an answer.
+func call(ctx context.Context, method, target string, body any) (answer, error) {
+	var r io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return answer{}, err
+		}
+		r = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, r)
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("Authorization", "Bearer dev-app")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, bytes.TrimSpace(raw)}, err
+}
+
+// mustGet reads target, which must be there.
+func mustGet(t testing.TB, target string) answer {
+	t.Helper()
+	a, err := call(t.Context(), http.MethodGet, target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.status != http.StatusOK {
+		t.Fatalf("GET %s: %s", target, a)
+	}
+	return a
+}
+
+func (a answer) order(t testing.TB) order {
+	t.Helper()
+	var o order
+	if err := json.Unmarshal(a.raw, &o); err != nil {
+		t.Fatalf("%v in %s", err, a)
+	}
+	return o
+}
+
+// walk reads a whole list, page by page, and returns the raw orders by id; one that
+// comes twice is a fault.
+func walk(t testing.TB, target string, limit int) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	cursor, last := "", ""
+	for {
+		q := url.Values{"limit": {fmt.Sprint(limit)}}
+		if cursor != "" {
+			q.Set("cursor", cursor)
+		}
+		var page struct {
+			Data       []json.RawMessage `json:"data"`
+			HasMore    bool              `json:"has_more"`
+			NextCursor *string           `json:"next_cursor"`
+		}
+		a := mustGet(t, target+"?"+q.Encode())
+		if err := json.Unmarshal(a.raw, &page); err != nil {
+			t.Fatalf("%v in %s", err, a)
+		}
+		for _, raw := range page.Data {
+			id := answer{raw: raw}.order(t).OrderID
+			if _, twice := all[id]; twice {
+				t.Fatalf("%s lists %s twice", target, id)
+			}
+			if snowflake := id[4:]; last != "" && snowflake >= last {
+				t.Fatalf("%s is not newest first", target)
+			} else {
+				last = snowflake
+			}
+			all[id] = string(raw)
+		}
+		if page.HasMore != (page.NextCursor != nil) {
+			t.Fatalf("%s: has_more is %v, next_cursor %v", target, page.HasMore, page.NextCursor)
+		}
+		if !page.HasMore {
+			return all
+		}
+		cursor = *page.NextCursor
+	}
+}

@@ -1,0 +1,361 @@
+package e2e_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/localstack"
+	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/shardmap"
+	"github.com/octopay/octopay/slot"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	orders    = 10_000
+	buyers    = 1_500
+	merchants = 60
+	repeats   = 300
+	clients   = 64
+)
+
+// traffic makes the requests of the main job: uniform buyers, Zipf merchants, and a
+// few hundred repeats of earlier requests among them. The same seed, the same
+// requests.
+func traffic(seed uint64) []request {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	zipf := rand.NewZipf(rng, 1.3, 1, merchants-1)
+	uids := make([]int64, buyers)
+	for i := range uids {
+		uids[i] = 1 + rng.Int64N(1<<62)>>rng.IntN(50) // of every length
+	}
+	out := make([]request, 0, orders+repeats)
+	for i := range orders {
+		out = append(out, request{
+			UID: fmt.Sprint(uids[rng.IntN(buyers)]), BID: fmt.Sprint(1001 + zipf.Uint64()*7919),
+			OutTradeNo: fmt.Sprintf("20261130-%06d", i), Amount: 1 + rng.Int64N(1_000_000),
+			Currency: []string{"CNY", "JPY", "KWD"}[rng.IntN(3)], Subject: "Le Max 2 🐙",
+			Metadata: map[string]string{"sku": fmt.Sprint(rng.IntN(100))},
+		})
+		if rng.IntN(orders/repeats) == 0 {
+			out = append(out, out[rng.IntN(len(out))])
+		}
+	}
+	return out
+}
+
+// An acknowledged create.
+type acknowledged struct {
+	request request
+	raw     string // the order as answered first
+	status  int
+}
+
+func TestTenThousandOrdersAreEachFoundOnceAndEqualWhileTheMirrorIsKilled(t *testing.T) {
+	stack := localstack.Test(t)
+	env := environment(t, stack)
+	api := []string{start(t, "orderd", env).ready(t).api, start(t, "orderd", env).ready(t).api}
+	mirror := start(t, "syncerd", env)
+
+	requests := traffic(1)
+	var next, created, replayed atomic.Int64
+	answers := make([]acknowledged, len(requests))
+	var g errgroup.Group
+	for range clients {
+		g.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(requests) {
+					return nil
+				}
+				a, err := call(t.Context(), http.MethodPost, api[i%2]+"/v1/orders", requests[i])
+				switch {
+				case err != nil:
+					return err
+				case a.status == http.StatusCreated:
+					created.Add(1)
+				case a.status == http.StatusOK && a.header.Get("Idempotent-Replayed") == "true":
+					replayed.Add(1)
+				default:
+					return fmt.Errorf("create %d: %s", i, a)
+				}
+				answers[i] = acknowledged{requests[i], string(a.raw), a.status}
+			}
+		})
+	}
+	kills := 0
+	for _, at := range []int64{orders / 4, orders / 2, 3 * orders / 4} {
+		eventually(t, time.Minute, fmt.Sprintf("%d requests", at), func() bool { return next.Load() >= at })
+		mirror.kill(t)
+		kills++
+		mirror = start(t, "syncerd", env)
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+
+	// Every request of one key was answered with the same order, one of them with 201.
+	acked := map[string]acknowledged{} // by order id
+	keys := map[string]string{}        // idempotency key -> order id
+	firsts := map[string]int{}
+	for i, a := range answers {
+		o := answer{raw: []byte(a.raw)}.order(t)
+		key := o.UID + "/" + o.BID + "/" + o.OutTradeNo
+		if id, known := keys[key]; known && id != o.OrderID {
+			t.Fatalf("request %d was answered with order %s, its twin with %s", i, o.OrderID, id)
+		}
+		keys[key], acked[o.OrderID] = o.OrderID, a
+		if a.status == http.StatusCreated {
+			firsts[key]++
+		}
+		if r := a.request; o.UID != r.UID || o.BID != r.BID || o.OutTradeNo != r.OutTradeNo || o.Amount != r.Amount ||
+			o.Currency != r.Currency || o.Subject != r.Subject || !maps.Equal(o.Metadata, r.Metadata) || o.Status != "created" || o.Version != 1 {
+			t.Fatalf("request %d: sent %+v, answered %s", i, r, a.raw)
+		}
+	}
+	for key, n := range firsts {
+		if n != 1 {
+			t.Fatalf("%s was created %d times", key, n)
+		}
+	}
+	if len(acked) != orders || len(firsts) != orders || kills != 3 {
+		t.Fatalf("%d orders, %d of them created, %d kills; want %d and 3", len(acked), len(firsts), kills, orders)
+	}
+
+	awaitMirror(t, api[0], acked)
+	for i, found := range []map[string]string{
+		byID(t, api, acked),
+		byLists(t, api[1]+"/v1/users/%s/orders", 97, acked, func(o order) string { return o.UID }),
+		byLists(t, api[0]+"/v1/merchants/%s/orders", 100, acked, func(o order) string { return o.BID }),
+	} {
+		name := []string{"by id", "by walking the buyers' lists", "by walking the merchants' lists"}[i]
+		if len(found) != len(acked) {
+			t.Errorf("%s: %d orders, want %d", name, len(found), len(acked))
+		}
+		for id, a := range acked {
+			if found[id] != a.raw {
+				t.Fatalf("%s: %s is\n%s\nacknowledged\n%s", name, id, found[id], a.raw)
+			}
+		}
+	}
+	c := stack.Cluster(t)
+	truth, copies := rows(t, c, shardmap.UID), rows(t, c, shardmap.BID)
+	if len(truth) != len(acked) || len(copies) != len(acked) {
+		t.Errorf("by SQL: %d rows in the truth, %d in the mirror, want %d in each", len(truth), len(copies), len(acked))
+	}
+	for id, row := range truth {
+		if copies[id] != row {
+			t.Errorf("the mirror has\n%+v of\n%+v", copies[id], row)
+		}
+		if _, ok := acked[row.OrderID().String()]; !ok {
+			t.Errorf("a row that was never acknowledged: %s", row.OrderID())
+		}
+	}
+	t.Logf("%d requests: %d created, %d replayed; syncerd killed %d times; %d found by id, by buyer, by merchant, and by SQL in both clusters",
+		len(requests), created.Load(), replayed.Load(), kills, len(acked))
+}
+
+// awaitMirror waits until every merchant's list says that it includes all changes of
+// the acknowledged orders.
+func awaitMirror(t *testing.T, api string, acked map[string]acknowledged) {
+	t.Helper()
+	var newest time.Time
+	bids := map[string]bool{}
+	for _, a := range acked {
+		o := answer{raw: []byte(a.raw)}.order(t)
+		bids[o.BID] = true
+		if o.UpdatedAt.After(newest) {
+			newest = o.UpdatedAt
+		}
+	}
+	for bid := range bids {
+		eventually(t, time.Minute, "the mirror is complete for merchant "+bid, func() bool {
+			a := mustGet(t, api+"/v1/merchants/"+bid+"/orders?limit=1")
+			until, err := time.Parse(time.RFC3339, a.header.Get("X-Mirror-Complete-Until"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return until.After(newest)
+		})
+	}
+}
+
+func byID(t *testing.T, api []string, acked map[string]acknowledged) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(t.Context())
+	g.SetLimit(clients)
+	n := 0
+	for id := range acked {
+		n++
+		base := api[n%len(api)]
+		g.Go(func() error {
+			a, err := call(ctx, http.MethodGet, base+"/v1/orders/"+id, nil)
+			if err != nil || a.status != http.StatusOK {
+				return fmt.Errorf("%s: %s, %w", id, a, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found[id] = string(a.raw)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// byLists walks the list of every key, and returns all orders; one that is in two
+// lists is a fault.
+func byLists(t *testing.T, target string, limit int, acked map[string]acknowledged, key func(order) string) map[string]string {
+	t.Helper()
+	lists := map[string]bool{}
+	for _, a := range acked {
+		lists[key(answer{raw: []byte(a.raw)}.order(t))] = true
+	}
+	found := map[string]string{}
+	for k := range lists {
+		for id, raw := range walk(t, fmt.Sprintf(target, k), limit) {
+			if _, twice := found[id]; twice {
+				t.Fatalf("%s is in two lists", id)
+			}
+			found[id] = raw
+		}
+	}
+	return found
+}
+
+// rows reads every order row of a cluster by SQL, and checks that each is in the
+// table of its key.
+func rows(t *testing.T, c *cluster.Cluster, cl shardmap.Cluster) map[int64]schema.Order {
+	t.Helper()
+	all := map[int64]schema.Order{}
+	for _, place := range c.Map().Databases(cl) {
+		err := c.Database(cl, place.Number).Read(t.Context(), func(ctx context.Context, conn *sql.Conn) error {
+			for table := range slot.Tables {
+				rs, err := conn.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM `%s`.order_%d", schema.List(schema.OrderColumns), place.Schema, table))
+				if err != nil {
+					return err
+				}
+				for rs.Next() {
+					var o schema.Order
+					if err := rs.Scan(o.Fields()...); err != nil {
+						return err
+					}
+					key := o.UID
+					if cl == shardmap.BID {
+						key = o.BID
+					}
+					if want := (shardmap.Location{Database: place.Number, Table: table}); c.Map().Locate(key) != want {
+						t.Errorf("%s is in %+v", o.OrderID(), want)
+					}
+					if _, twice := all[o.ID]; twice {
+						t.Errorf("%s is stored twice", o.OrderID())
+					}
+					all[o.ID] = o
+				}
+				if err := rs.Err(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// Fault 4.
+func TestAHundredParallelEqualCreatesOverThreeProcessesMakeOneOrder(t *testing.T) {
+	stack := localstack.Test(t, localstack.UID, localstack.BID, localstack.Meta)
+	env := environment(t, stack)
+	var api []string
+	for range 3 {
+		api = append(api, start(t, "orderd", env).ready(t).api)
+	}
+	for round := range 5 {
+		body := request{UID: "9527", BID: "1001", OutTradeNo: fmt.Sprintf("same-%d", round), Amount: 19900, Currency: "CNY", Subject: "Le Max 2"}
+		answers := make([]answer, 100)
+		begin := make(chan struct{})
+		var g errgroup.Group
+		for i := range answers {
+			g.Go(func() (err error) {
+				<-begin
+				answers[i], err = call(t.Context(), http.MethodPost, api[i%3]+"/v1/orders", body)
+				return err
+			})
+		}
+		close(begin)
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		statuses := map[int]int{}
+		ids := map[string]bool{}
+		for _, a := range answers {
+			statuses[a.status]++
+			ids[a.order(t).OrderID] = true
+		}
+		if statuses[http.StatusCreated] != 1 || statuses[http.StatusOK] != 99 || len(ids) != 1 {
+			t.Fatalf("statuses %v, %d orders; want one 201, 99 times 200, one order", statuses, len(ids))
+		}
+	}
+	if n := len(rows(t, stack.Cluster(t), shardmap.UID)); n != 5 {
+		t.Errorf("%d rows after 5 rounds", n)
+	}
+}
+
+func TestTwoBuyersOfOneTableWithOneNumberHaveTwoOrders(t *testing.T) {
+	stack := localstack.Test(t, localstack.UID, localstack.BID, localstack.Meta)
+	api := start(t, "orderd", environment(t, stack)).ready(t).api
+	var ids []string
+	uids := []int64{9527, 9527 + 80, 9527 + 640}
+	for _, uid := range uids {
+		if m := stack.Map; m.Locate(uid) != m.Locate(uids[0]) {
+			t.Fatalf("%d and %d have different tables", uid, uids[0])
+		}
+		a, err := call(t.Context(), http.MethodPost, api+"/v1/orders",
+			request{UID: fmt.Sprint(uid), BID: "1001", OutTradeNo: "A-1", Amount: 100, Currency: "CNY", Subject: "x"})
+		if err != nil || a.status != http.StatusCreated {
+			t.Fatalf("%s, %v", a, err)
+		}
+		ids = append(ids, a.order(t).OrderID)
+	}
+	slices.Sort(ids)
+	if len(slices.Compact(ids)) != len(uids) {
+		t.Fatalf("orders %v", ids)
+	}
+	for _, uid := range uids {
+		q := url.Values{"uid": {fmt.Sprint(uid)}, "bid": {"1001"}, "out_trade_no": {"A-1"}}
+		if o := mustGet(t, api+"/v1/orders?"+q.Encode()).order(t); o.UID != fmt.Sprint(uid) {
+			t.Errorf("looked up %d, found the order of %s", uid, o.UID)
+		}
+	}
+	if a, err := call(t.Context(), http.MethodPost, api+"/v1/orders",
+		request{UID: "9527", BID: "1001", OutTradeNo: "A-1", Amount: 101, Currency: "CNY", Subject: "x"}); err != nil || a.status != http.StatusConflict {
+		t.Fatalf("another amount under a used number: %s, %v", a, err)
+	} else {
+		var p struct {
+			Code    string `json:"code"`
+			OrderID string `json:"order_id"`
+		}
+		if err := json.Unmarshal(a.raw, &p); err != nil || p.Code != "out_trade_no_reused" || !slices.Contains(ids, p.OrderID) {
+			t.Errorf("problem %s", a)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/localstack"
+	"github.com/octopay/octopay/lease"
+	"github.com/octopay/octopay/ordersvc"
+	"github.com/octopay/octopay/ordersvc/memstore"
+	"github.com/octopay/octopay/ordersvc/mysqlstore"
+	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/services/internal/boot"
+	"github.com/octopay/octopay/shardmap"
+	"github.com/octopay/octopay/syncer"
+	"github.com/octopay/octopay/syncer/apply"
+	"github.com/octopay/octopay/syncer/mirror"
+	"github.com/octopay/octopay/syncer/source"
+	"github.com/octopay/octopay/syncer/stream"
+	"github.com/octopay/octopay/syncer/tap"
+)
+
+// An engine is what keeps the orders and their mirror.
+type engine struct {
+	shards *shardmap.Map
+	store  ordersvc.Store
+	reader mirror.Reader
+	leases lease.Table
+	mirror func(*nats.Conn, *boot.Program) (*syncer.Service, error)
+	close  func() error
+}
+
+// streamBytes bounds the mirror's stream: this is one machine's disk.
+const streamBytes = 1 << 30
+
+// startMemory returns an engine of which nothing is left when the process ends.
+func startMemory() (engine, error) {
+	const server = "memory"
+	spec := shardmap.Spec{Epoch: 1, Meta: server, Servers: []shardmap.Server{{Name: server, Address: "memory:0"}}}
+	for d := 1; d <= 8; d++ {
+		p := shardmap.Placement{Database: d, Server: server}
+		spec.UID, spec.BID = append(spec.UID, p), append(spec.BID, p)
+	}
+	shards, err := shardmap.New(spec)
+	if err != nil {
+		return engine{}, err
+	}
+	// The store tells the tap of its commits; the tap asks the store for the time.
+	var commits *tap.Tap
+	store := memstore.New(memstore.Config{OnCommit: func(_ schema.Millis, orders []schema.Order) { commits.Commit(orders, nil) }})
+	commits = tap.New(store.Now)
+	copies := mirror.NewMemory(shards)
+	return engine{
+		shards: shards, store: store, reader: copies, leases: lease.NewMemory(time.Now),
+		mirror: func(nc *nats.Conn, p *boot.Program) (*syncer.Service, error) {
+			st, err := stream.New(nc, shards.Prefix(), stream.Config{MaxBytes: streamBytes})
+			if err != nil {
+				return nil, err
+			}
+			var targets []apply.Target
+			for d := 1; d <= shards.Size(); d++ {
+				targets = append(targets, copies.Target(d))
+			}
+			return syncer.New(syncer.Config{
+				Map: shards, Sources: map[string]source.Source{server: commits}, Targets: targets, Stream: st, Log: p.Log,
+			})
+		},
+		close: func() error { commits.Close(); return nil },
+	}, nil
+}
+
+// startMariaDB starts MariaDB servers with their data in dir.
+func startMariaDB(ctx context.Context, dir string, p *boot.Program) (engine, error) {
+	stack, err := localstack.Start(ctx, localstack.Options{
+		Dir: dir, Need: []localstack.Need{localstack.UID, localstack.BID, localstack.Meta},
+		Log: func(s string) { p.Log.Info(s) },
+	})
+	if err != nil {
+		return engine{}, err
+	}
+	databases := cluster.Open(stack.Map, cluster.Config{User: stack.User, Password: stack.Password})
+	p.Registry.MustRegister(databases)
+	store := mysqlstore.New(databases)
+	return engine{
+		shards: stack.Map, store: store, reader: mirror.NewSQL(databases), leases: lease.NewSQL(databases.Meta()),
+		mirror: func(nc *nats.Conn, p *boot.Program) (*syncer.Service, error) {
+			return syncer.OnMariaDB(databases, nc, syncer.MariaDBConfig{
+				User: stack.User, Password: stack.Password, Stream: stream.Config{MaxBytes: streamBytes}, Log: p.Log,
+			})
+		},
+		close: func() error { return errors.Join(store.Close(), databases.Close(), stack.Close()) },
+	}, nil
+}

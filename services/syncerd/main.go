@@ -1,0 +1,91 @@
+// Command syncerd carries orders from the uid cluster into the bid cluster: a
+// collector for each server of the truth, an applier for each database of the mirror.
+// Any number of syncerd may run; each part runs in one of them at a time.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/lease"
+	"github.com/octopay/octopay/services/internal/boot"
+	"github.com/octopay/octopay/syncer"
+	"github.com/octopay/octopay/syncer/stream"
+)
+
+// A config is the settings of syncerd.
+type config struct {
+	boot.Shared `yaml:",inline"`
+	OpsAddr     string `yaml:"ops_addr"`         // health, readiness, metrics; loopback
+	StreamBytes int64  `yaml:"stream_bytes_max"` // of the stream; 8 GiB
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Environ(), os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "syncerd:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
+	c := config{OpsAddr: "127.0.0.1:8082", Shared: boot.Shared{NATSURL: nats.DefaultURL}}
+	program, err := boot.Start("syncerd", &c, &c.Shared, args, environ, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := boot.LoopbackOnly(map[string]string{"ops_addr": c.OpsAddr}); err != nil {
+		return err
+	}
+	ops, _, err := program.Ops(c.OpsAddr)
+	if err != nil {
+		return err
+	}
+	return boot.Run(ctx, ops, boot.Part{Name: "mirror", Run: func(ctx context.Context) error {
+		return mirror(ctx, c, program)
+	}})
+}
+
+func mirror(ctx context.Context, c config, program *boot.Program) (err error) {
+	databases, err := program.Cluster(ctx, cluster.Config{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, databases.Close()) }()
+
+	const broker = "NATS"
+	program.Ready.Waiting(broker)
+	var nc *nats.Conn
+	if err := boot.Until(ctx, program.Log, broker, func(context.Context) (err error) {
+		nc, err = nats.Connect(c.NATSURL, nats.Name("syncerd"), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second))
+		return err
+	}); err != nil {
+		return err
+	}
+	defer nc.Close()
+	program.Ready.Arrived(broker)
+
+	keeper := lease.NewKeeper(lease.NewSQL(databases.Meta()), lease.NewHolder(), lease.Config{Log: program.Log})
+	service, err := syncer.OnMariaDB(databases, nc, syncer.MariaDBConfig{
+		User: c.DBUser, Password: c.DBPassword, Leaser: keeper, Log: program.Log,
+		Stream: stream.Config{MaxBytes: c.StreamBytes},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, service.Close()) }()
+	program.Registry.MustRegister(service)
+	return service.Run(ctx)
+}
