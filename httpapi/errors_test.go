@@ -121,7 +121,7 @@ func TestRetryAfterIsJittered(t *testing.T) {
 func TestRefusalsCarryTheRequestIdInTheHeaderOnly(t *testing.T) {
 	s := start(t)
 	s.orders.err = lane.ErrFull
-	a, b := s.create(body()), s.create(body())
+	a, b := s.create(body()).is(503, "overloaded"), s.create(body()).is(503, "overloaded")
 	if a.body != b.body || strings.Contains(a.body, "request_id") || a.header.Get("X-Request-Id") == "" {
 		t.Errorf("%v %s", a.header, a.body)
 	}
