@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/octopay/octopay/idgen"
+	"github.com/rogpeppe/go-internal/testscript"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"octopay": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true, RequireUniqueNames: true})
+}
+
+// octopay runs the command in this process.
+func octopay(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = run(t.Context(), args, environ, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// What is wrong with an id, and what Parse refuses, are the same ids.
+func TestEveryFaultOfAnIDIsSaid(t *testing.T) {
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	check := func(t rapid.TB, s string) {
+		id, err := idgen.Parse(s)
+		wrong := err != nil || id.Time().After(now.Add(time.Minute))
+		if faults := faultsOf(s, now); wrong != (len(faults) > 0) {
+			t.Fatalf("%q: Parse says %v, the faults are %q", s, err, faults)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		check(t, rapid.StringMatching(`[012][0-9]{22}`).Draw(t, "digits"))
+		check(t, rapid.StringMatching(`1[0-6][0-9]0[0-9]{18}`).Draw(t, "likely"))
+		check(t, rapid.String().Draw(t, "text"))
+		s := idgen.Make(rapid.Int64Range(1, math.MaxInt64).Draw(t, "uid"), rapid.Int64Range(0, math.MaxInt64).Draw(t, "snowflake")).String()
+		check(t, s)
+		at := rapid.IntRange(0, len(s)).Draw(t, "at")
+		check(t, s[:at]+rapid.SampledFrom([]string{" ", "x", "0", "é", "\xff", ""}).Draw(t, "more")+s[at:])
+	})
+}
+
+func TestTheFutureBeginsAMinuteFromNow(t *testing.T) {
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	for ahead, want := range map[time.Duration]bool{0: true, time.Minute: true, time.Minute + time.Millisecond: false} {
+		s := idgen.Make(9527, idgen.FirstAt(now.Add(ahead))).String()
+		if faults := faultsOf(s, now); (len(faults) == 0) != want {
+			t.Errorf("%s ahead: %q", ahead, faults)
+		}
+	}
+}
+
+func TestAPersonSeesABarAndAFileLines(t *testing.T) {
+	places := mapOf(t, "a_").Databases("uid")
+	for _, watched := range []bool{true, false} {
+		var out, err bytes.Buffer
+		p := newProgress(console{out: &out, err: &err}, len(places), watched)
+		for i, place := range places {
+			if i == 5 {
+				p.done(place, os.ErrClosed)
+			} else {
+				p.done(place, nil)
+			}
+		}
+		p.end()
+		bar := strings.Contains(err.String(), "migrating") && strings.Contains(err.String(), "(7/8)")
+		lines := strings.Count(out.String(), "is up to date\n") == 7 && strings.Contains(out.String(), "a_octopay_uid_06@uid-a failed\n")
+		if bar != watched || lines == watched {
+			t.Errorf("watched %v: %q and %q", watched, err.String(), out.String())
+		}
+	}
+	if watched(&bytes.Buffer{}) {
+		t.Error("a buffer is taken for a terminal")
+	}
+	if f, err := os.Create(t.TempDir() + "/f"); err != nil || watched(f) {
+		t.Errorf("a file is taken for a terminal, %v", err)
+	}
+}
