@@ -1,0 +1,56 @@
+package syncer
+
+import (
+	"testing"
+
+	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/syncer/source"
+	"pgregory.net/rapid"
+)
+
+func pos(n uint64) source.Position {
+	if n == 0 {
+		return source.Position{}
+	}
+	return source.Position{}.With(source.GTID{Domain: 1, Server: 1, Seq: n})
+}
+
+// A mark's time is that of a stamp whose position is reached, or the one the marker
+// began with; it never falls; and once all is reached it is the newest stamp's.
+func TestMarker(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		floor := schema.Millis(rapid.Int64Range(0, 50).Draw(t, "floor"))
+		m := &marker{at: floor}
+		var stamps []source.Stamp
+		written, published := uint64(0), uint64(0)
+		last := floor
+		newest := floor
+		for range rapid.IntRange(1, 900).Draw(t, "steps") {
+			written += uint64(rapid.IntRange(0, 2).Draw(t, "written"))
+			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			case 0: // publish some
+				published = min(written, published+uint64(rapid.IntRange(0, 5).Draw(t, "published")))
+				at := m.reach(pos(published))
+				true_ := at == floor
+				for _, s := range stamps {
+					true_ = true_ || s.At == at && pos(published).Covers(s.Position)
+				}
+				if !true_ || at < last {
+					t.Fatalf("a mark at %d says %d after %d", published, at, last)
+				}
+				last = at
+			default:
+				s := source.Stamp{At: newest + schema.Millis(rapid.IntRange(-5, 5).Draw(t, "at")), Position: pos(written)}
+				newest = max(newest, s.At)
+				stamps = append(stamps, s)
+				m.stamp(s)
+				if len(m.waiting) > stampsMax {
+					t.Fatalf("%d stamps wait", len(m.waiting))
+				}
+			}
+		}
+		if at := m.reach(pos(written)); at != newest {
+			t.Fatalf("all is published, but the mark says %d, the newest stamp %d", at, newest)
+		}
+	})
+}
