@@ -1,11 +1,14 @@
 package mysqlstore
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/ordersvc/storetest"
+	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/slot"
 	"go.uber.org/goleak"
 )
 
@@ -24,4 +27,27 @@ func open(t testing.TB, stack *localstack.Stack) *Store {
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t testing.TB) ordersvc.Store { return open(t, localstack.Test(t, localstack.UID)) })
+}
+
+// BenchmarkInsert is one packet over one connection, synced to disk: what one lane
+// does alone.
+func BenchmarkInsert(b *testing.B) {
+	s := open(b, localstack.Test(b, localstack.UID))
+	for _, n := range []int{1, 32, 512} {
+		b.Run(fmt.Sprintf("orders=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				batch := make([]schema.Order, n)
+				for i := range batch {
+					batch[i] = storetest.Order(storetest.Buyer(1, i%slot.Tables), "bench")
+				}
+				for _, r := range s.Insert(background, 1, batch) {
+					if r.Err != nil {
+						b.Fatal(r.Err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "orders/s")
+		})
+	}
 }
