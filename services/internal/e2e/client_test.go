@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -79,6 +80,28 @@ func call(ctx context.Context, method, target string, body any) (answer, error) 
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	return answer{resp.StatusCode, resp.Header, bytes.TrimSpace(raw)}, err
+}
+
+// settle repeats a create until it is answered for good, as a client should: what is
+// retryable, and whatever left the outcome open. unknown reports that some attempt may
+// have made the order without saying so.
+func settle(ctx context.Context, base string, r request) (a answer, unknown bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		a, err = call(ctx, http.MethodPost, base+"/v1/orders", r)
+		switch {
+		case err != nil, a.status == http.StatusInternalServerError, a.status == http.StatusGatewayTimeout:
+			unknown = true
+		case a.status != http.StatusServiceUnavailable:
+			return a, unknown, nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return a, unknown, fmt.Errorf("not settled in a minute: %s, %w", a, errors.Join(err, ctx.Err()))
+		}
+	}
 }
 
 // mustGet reads target, which must be there.

@@ -70,7 +70,7 @@ func TestTenThousandOrdersAreEachFoundOnceAndEqualWhileTheMirrorIsKilled(t *test
 	mirror := start(t, "syncerd", env)
 
 	requests := traffic(1)
-	var next, created, replayed atomic.Int64
+	var next, created, replayed, unknown atomic.Int64
 	answers := make([]acknowledged, len(requests))
 	var g errgroup.Group
 	for range clients {
@@ -80,7 +80,10 @@ func TestTenThousandOrdersAreEachFoundOnceAndEqualWhileTheMirrorIsKilled(t *test
 				if i >= len(requests) {
 					return nil
 				}
-				a, err := call(t.Context(), http.MethodPost, api[i%2]+"/v1/orders", requests[i])
+				a, open, err := settle(t.Context(), api[i%2], requests[i])
+				if open {
+					unknown.Add(1)
+				}
 				switch {
 				case err != nil:
 					return err
@@ -130,8 +133,9 @@ func TestTenThousandOrdersAreEachFoundOnceAndEqualWhileTheMirrorIsKilled(t *test
 			t.Fatalf("%s was created %d times", key, n)
 		}
 	}
-	if len(acked) != orders || len(firsts) != orders || kills != 3 {
-		t.Fatalf("%d orders, %d of them created, %d kills; want %d and 3", len(acked), len(firsts), kills, orders)
+	// Where an answer was lost, the 201 may have been lost with it.
+	if len(acked) != orders || len(firsts)+int(unknown.Load()) < orders || kills != 3 {
+		t.Fatalf("%d orders, %d of them created, %d unknown, %d kills; want %d and 3", len(acked), len(firsts), unknown.Load(), kills, orders)
 	}
 
 	awaitMirror(t, api[0], acked)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -110,11 +111,7 @@ func start(t testing.TB, name string, env []string) *program {
 	t.Cleanup(func() {
 		p.terminate(t)
 		if t.Failed() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			for _, line := range p.log[max(0, len(p.log)-60):] {
-				t.Logf("%s[%d] %s", name, p.cmd.Process.Pid, line)
-			}
+			t.Logf("%s[%d] ends its log:\n%s", name, p.cmd.Process.Pid, p.tail())
 		}
 	})
 	want := 1
@@ -142,11 +139,7 @@ func start(t testing.TB, name string, env []string) *program {
 func (p *program) tail() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := ""
-	for _, l := range p.log[max(0, len(p.log)-20):] {
-		out += l + "\n"
-	}
-	return out
+	return strings.Join(p.log[max(0, len(p.log)-30):], "\n")
 }
 
 // ready waits until the program says that it is.
