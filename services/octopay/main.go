@@ -38,6 +38,7 @@ type cli struct {
 	ID      idCmd      `cmd:"" name:"id" help:"Explain an order id, or what is wrong with it."`
 	Route   routeCmd   `cmd:"" name:"route" help:"Say where the rows of a buyer, or of a merchant, are."`
 	Migrate migrateCmd `cmd:"" name:"migrate" help:"Make the databases of the map, bring them up to date, and put the map in force."`
+	Mirror  mirrorCmd  `cmd:"" name:"mirror" help:"Look after the mirror."`
 }
 
 // A console is where a command writes. What it says of its progress goes to stderr if a
