@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// The NATS server leaves these behind when it is shut down.
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"))
+}
+
+// A started is a quickstart that a test runs.
+type started struct {
+	base  string
+	ops   string
+	curls []string
+	end   func() // ends it; a second call does nothing
+}
+
+// startIt runs the program until the test ends, and reads what it prints.
+func startIt(t *testing.T, args ...string) started {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	r, w := io.Pipe()
+	var log strings.Builder // read after the end
+	ended := make(chan error, 1)
+	go func() {
+		err := run(ctx, append([]string{"-addr", "127.0.0.1:0", "-ops-addr", "127.0.0.1:0"}, args...), w, &log)
+		w.Close()
+		ended <- err
+	}()
+	s := started{end: sync.OnceFunc(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("it ended with %v\n%s", err, &log)
+		}
+	})}
+	t.Cleanup(s.end)
+	lines := bufio.NewScanner(r)
+	for s.ops == "" && lines.Scan() {
+		line := lines.Text()
+		if base, ok := strings.CutPrefix(line, "octopay ready "); ok {
+			s.base = base
+		} else if curl, ok := strings.CutPrefix(line, "  "); ok {
+			s.curls = append(s.curls, curl)
+		} else if rest, ok := strings.CutPrefix(line, "Health, readiness, metrics: "); ok {
+			s.ops, _, _ = strings.Cut(rest, "/healthz")
+		}
+	}
+	if s.ops == "" {
+		stop()
+		t.Fatalf("it printed no ready line: %v\n%s", <-ended, &log)
+	}
+	go func() { _, _ = io.Copy(io.Discard, r) }()
+	return s
+}
+
+// words splits a command as a shell does, which here means at blanks outside of
+// single quotes.
+func words(command string) (out []string) {
+	var word strings.Builder
+	quoted, any := false, false
+	for _, c := range command {
+		switch {
+		case c == '\'':
+			quoted, any = !quoted, true
+		case c == ' ' && !quoted:
+			if any {
+				out = append(out, word.String())
+			}
+			word.Reset()
+			any = false
+		default:
+			word.WriteRune(c)
+			any = true
+		}
+	}
+	if any {
+		out = append(out, word.String())
+	}
+	return out
+}
+
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 15 * time.Second}
+
+// curl does what the command does that curl is given.
+func curl(t *testing.T, command string) (*http.Response, string) {
+	t.Helper()
+	method, target, body := http.MethodGet, "", ""
+	header := http.Header{}
+	args := words(command)
+	if args[0] != "curl" {
+		t.Fatalf("%q is no curl", command)
+	}
+	for i := 1; i < len(args); i++ {
+		switch a := args[i]; {
+		case a == "-s" || a == "-si":
+		case a == "-X":
+			i++
+			method = args[i]
+		case a == "-H":
+			i++
+			name, value, _ := strings.Cut(args[i], ": ")
+			header.Add(name, value)
+		case a == "-d":
+			i++
+			body = args[i]
+		case strings.HasPrefix(a, "http://"):
+			target = a
+		default:
+			t.Fatalf("%q in %q", a, command)
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = header
+	return do(t, req)
+}
+
+func do(t *testing.T, req *http.Request) (*http.Response, string) {
+	t.Helper()
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(text)
+}
+
+// theThreeCurls runs the printed commands, and returns the order that they are about.
+func (s started) theThreeCurls(t *testing.T) string {
+	t.Helper()
+	if len(s.curls) != 3 {
+		t.Fatalf("%d curls are printed", len(s.curls))
+	}
+	for _, c := range s.curls {
+		if !strings.Contains(c, "'Authorization: Bearer dev-") {
+			t.Errorf("%q carries no key", c)
+		}
+	}
+	resp, made := curl(t, s.curls[0])
+	if resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusOK {
+		t.Fatalf("create: %d %s", resp.StatusCode, made)
+	}
+	resp, found := curl(t, s.curls[1])
+	if resp.StatusCode != http.StatusOK || found != made {
+		t.Errorf("found %d %s, made %s", resp.StatusCode, found, made)
+	}
+	order := strings.TrimSpace(made)
+	limit := time.Now().Add(30 * time.Second)
+	for {
+		resp, list := curl(t, s.curls[2])
+		if resp.StatusCode != http.StatusOK || resp.Header.Get("X-Mirror-Complete-Until") == "" {
+			t.Fatalf("list: %d %s", resp.StatusCode, list)
+		}
+		if strings.Contains(list, order) {
+			return order
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("the mirror's list is %s after 30 s", list)
+		}
+	}
+}
+
+func TestTheThreeCurlsWorkAsPrinted(t *testing.T) {
+	s := startIt(t)
+	s.theThreeCurls(t)
+	if resp, body := curl(t, s.curls[0]); resp.StatusCode != http.StatusOK || resp.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the first curl again: %d %s", resp.StatusCode, body)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		if resp, body := curl(t, "curl "+s.ops+path); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+		}
+	}
+	if resp, body := curl(t, "curl "+s.base+"/openapi.yaml"); resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, "openapi: 3.1") {
+		t.Errorf("the contract: %d", resp.StatusCode)
+	}
+}
+
+func TestTheREADMEShowsTheCurlsThatArePrinted(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range curls("http://127.0.0.1:8080") {
+		if !strings.Contains(string(text), "    "+c+"\n") {
+			t.Errorf("the README lacks %s", c)
+		}
+	}
+}
+
+func TestAPageOfAnotherSiteCannotReachIt(t *testing.T) {
+	s := startIt(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.base+"/v1/users/9527/orders", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "octopay.example.com"
+	if resp, body := do(t, req); resp.StatusCode != http.StatusMisdirectedRequest || !strings.Contains(body, `"misdirected"`) {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
+func TestMariaDBKeepsTheOrdersOverARestart(t *testing.T) {
+	dir := t.TempDir()
+	first := startIt(t, "-engine", "mariadb", "-data", dir)
+	order := first.theThreeCurls(t)
+	first.end()
+	second := startIt(t, "-engine", "mariadb", "-data", dir)
+	if again := second.theThreeCurls(t); again != order {
+		t.Errorf("before the restart %s, after it %s", order, again)
+	}
+}
+
+func TestWrongOptionsAreNamed(t *testing.T) {
+	for want, args := range map[string][]string{
+		"-addr must be":     {"-addr", "0.0.0.0:8080"},
+		"-ops-addr must be": {"-ops-addr", ":8081"},
+		"-engine must be":   {"-engine", "sqlite"},
+		"-data needs":       {"-data", "x"},
+		"unexpected":        {"serve"},
+		"log_level":         {"-log-level", "loud"},
+	} {
+		var out strings.Builder
+		err := run(t.Context(), args, &out, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), want) || out.Len() > 0 {
+			t.Errorf("%v: error %v, printed %q", args, err, out.String())
+		}
+	}
+	if err := run(t.Context(), []string{"-h"}, io.Discard, io.Discard); err != nil {
+		t.Errorf("-h: %v", err)
+	}
+}
