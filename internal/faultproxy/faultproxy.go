@@ -25,18 +25,18 @@ import (
 type Point int
 
 const (
-	// BeforePacket: the server gets nothing of the packet. It did not run.
+	// BeforePacket cuts when the server has nothing of the packet. It does not run.
 	BeforePacket Point = iota
-	// InPacket: the server gets the first half of the packet. It did not run.
+	// InPacket cuts when the server has the first half of the packet. It does not run.
 	InPacket
-	// BeforeReply: the server gets the packet, and the client is cut off at once,
-	// while the server may still be at work, or waiting for a lock. It runs.
+	// BeforeReply cuts the client off as soon as the server has been sent the packet,
+	// while it may be at work, or waiting for a lock. It runs.
 	BeforeReply
-	// InReply: the client gets the first half of the reply's first packet. It ran,
-	// but if the packet held several statements, perhaps only the first.
+	// InReply cuts when the client has the first half of the reply's first packet. It
+	// runs; of several statements in the packet perhaps only the first has by then.
 	InReply
-	// AfterReply: the server has done everything and answered, and the client gets
-	// nothing of the answer.
+	// AfterReply cuts when the server has run all of the packet and answered; the
+	// client gets nothing of the answer.
 	AfterReply
 
 	points

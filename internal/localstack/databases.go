@@ -13,13 +13,13 @@ import (
 
 // places returns the databases of the map that are needed.
 func (s *Stack) places() (out []shardmap.Database) {
-	if s.need.needs(UID) {
+	if s.options.needs(UID) {
 		out = append(out, s.Map.Databases(shardmap.UID)...)
 	}
-	if s.need.needs(BID) {
+	if s.options.needs(BID) {
 		out = append(out, s.Map.Databases(shardmap.BID)...)
 	}
-	if s.need.needs(Meta) {
+	if s.options.needs(Meta) {
 		out = append(out, s.Map.Meta())
 	}
 	return out
@@ -60,7 +60,7 @@ func (s *Stack) drop(ctx context.Context) error {
 	for _, address := range servers {
 		errs = append(errs, s.dropOn(ctx, address))
 	}
-	if s.need.needs(NATS) {
+	if s.options.needs(NATS) {
 		errs = append(errs, dropStreams(ctx, s.NATSURL, s.Map.Prefix()))
 	}
 	return errors.Join(errs...)

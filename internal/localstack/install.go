@@ -2,6 +2,7 @@ package localstack
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -9,12 +10,15 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
+	"syscall"
 )
 
 // binaries are the programs of a stack.
 type binaries struct {
-	mariadbd, installDB string
-	nats                string
+	mariadbd  string
+	firstData string // a data directory as a new server has it
+	nats      string
 }
 
 const natsModule = "github.com/nats-io/nats-server/v2"
@@ -29,7 +33,11 @@ or name servers that exist, with a user that may do everything:
 // then it can install MariaDB, and build NATS.
 func find(ctx context.Context, o Options) (b binaries, err error) {
 	if o.needs(UID) || o.needs(BID) || o.needs(Meta) {
-		if b.mariadbd, b.installDB, err = findMariaDB(ctx, lookFor, o.Install, o.logf); err != nil {
+		var installDB string
+		if b.mariadbd, installDB, err = findMariaDB(ctx, lookFor, o.Install, o.logf); err != nil {
+			return b, err
+		}
+		if b.firstData, err = firstData(ctx, b.mariadbd, installDB, o.logf); err != nil {
 			return b, err
 		}
 	}
@@ -93,6 +101,66 @@ func lookFor(name string) string {
 	return ""
 }
 
+// firstData makes the data of a new server, once for each mariadbd, in the user's
+// cache directory.
+func firstData(ctx context.Context, mariadbd, installDB string, logf logf) (string, error) {
+	info, err := os.Stat(mariadbd)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(fmt.Sprint(mariadbd, info.Size(), info.ModTime().UnixNano())))
+	return cached(ctx, fmt.Sprintf("mariadb-data-%x", sum[:6]), func(path string) error {
+		logf("making the data of a new MariaDB server (once)")
+		return installData(ctx, installDB, path)
+	})
+}
+
+// cached returns the path of what make makes there, unless it is there already.
+func cached(ctx context.Context, name string, make func(path string) error) (string, error) {
+	dir, err := cacheDir()
+	if err != nil {
+		return "", err
+	}
+	l, err := lockFile(ctx, filepath.Join(dir, "lock"), exclusive)
+	if err != nil {
+		return "", err
+	}
+	defer l.unlock()
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		return path, err
+	}
+	return path, make(path)
+}
+
+// cacheDir is in the user's cache directory, or beside other temporary files for users
+// that have none.
+func cacheDir() (string, error) {
+	if base, err := os.UserCacheDir(); err == nil {
+		if dir := filepath.Join(base, "octopay"); os.MkdirAll(dir, 0o700) == nil {
+			return dir, nil
+		}
+	}
+	return privateTempDir("octopay-cache-" + strconv.Itoa(os.Geteuid()))
+}
+
+// privateTempDir returns a directory with a fixed name among the temporary files,
+// where another user could have put one of that name before.
+func privateTempDir(name string) (string, error) {
+	dir := filepath.Join(os.TempDir(), name)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return "", err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() || info.Mode() != os.ModeDir|0o700 {
+		return "", fmt.Errorf("localstack: %s is not a directory of this user alone", dir)
+	}
+	return dir, nil
+}
+
 // buildNATS builds the nats-server of go.mod's version, once for each version and
 // compiler, into the user's cache directory.
 func buildNATS(ctx context.Context, logf logf) (string, error) {
@@ -108,24 +176,14 @@ func buildNATS(ctx context.Context, logf logf) (string, error) {
 	if version == nil {
 		return "", fmt.Errorf("localstack: go.mod requires no %s", natsModule)
 	}
-	dir, err := cacheDir()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, fmt.Sprintf("nats-server-%s-%s-%s-%s", version[1], runtime.Version(), runtime.GOOS, runtime.GOARCH))
-	l, err := lockFile(ctx, filepath.Join(dir, "nats-server.lock"), exclusive)
-	if err != nil {
-		return "", err
-	}
-	defer l.unlock()
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	logf("building nats-server %s (once)", version[1])
-	if err := goBuild(ctx, root, path+".part", natsModule); err != nil {
-		return "", err
-	}
-	return path, os.Rename(path+".part", path)
+	name := fmt.Sprintf("nats-server-%s-%s-%s-%s", version[1], runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return cached(ctx, name, func(path string) error {
+		logf("building nats-server %s (once)", version[1])
+		if err := goBuild(ctx, root, path+".part", natsModule); err != nil {
+			return err
+		}
+		return os.Rename(path+".part", path)
+	})
 }
 
 func goBuild(ctx context.Context, root, out, pkg string) error {
@@ -135,15 +193,6 @@ func goBuild(ctx context.Context, root, out, pkg string) error {
 		return fmt.Errorf("localstack: go build %s: %w\n%s", pkg, err, text)
 	}
 	return nil
-}
-
-func cacheDir() (string, error) {
-	base, err := os.UserCacheDir()
-	if err != nil { // no HOME
-		base = filepath.Join(os.TempDir(), fmt.Sprintf("octopay-cache-%d", os.Geteuid()))
-	}
-	dir := filepath.Join(base, "octopay")
-	return dir, os.MkdirAll(dir, 0o700)
 }
 
 // moduleRoot finds the directory of this module's go.mod, above the working

@@ -86,7 +86,7 @@ type Stack struct {
 
 	admin   string // the user that may do everything
 	servers map[string]*Server
-	need    Options
+	options Options
 	held    *fileLock
 	remove  bool
 }
@@ -99,7 +99,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{User: userName, admin: adminName, servers: map[string]*Server{}, need: o, Dir: o.Dir}
+	s := &Stack{User: userName, admin: adminName, servers: map[string]*Server{}, options: o, Dir: o.Dir}
 	if s.Dir == "" {
 		if s.Dir, err = temporaryDir(); err != nil {
 			return nil, err
@@ -131,7 +131,7 @@ func (s *Stack) start(ctx context.Context, bin binaries) (err error) {
 		return err
 	}
 	s.Password = plan.Password
-	if s.Map, err = plan.mapOf(s.need); err != nil {
+	if s.Map, err = plan.mapOf(s.options); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -142,17 +142,17 @@ func (s *Stack) start(ctx context.Context, bin binaries) (err error) {
 			s.NATSURL = n.url()
 			srv := n.server()
 			s.servers[p.Name] = srv
-			if s.need.needs(NATS) {
+			if s.options.needs(NATS) {
 				g.Go(func() error { return errors.Join(n.prepare(), srv.Start(ctx)) })
 			}
 			continue
 		}
-		m := mariadb{bin: bin, dir: dir, address: p.Address, serverID: p.ID, password: plan.Password, args: s.need.Args, env: s.need.Env}
+		m := mariadb{bin: bin, dir: dir, address: p.Address, serverID: p.ID, password: plan.Password, args: s.options.Args, env: s.options.Env}
 		srv := m.server(p.Name)
 		s.servers[p.Name] = srv
-		if s.need.needs(Need(p.Kind)) || p.Name == "uid-a" && s.need.needs(Meta) {
+		if s.options.needs(Need(p.Kind)) || p.Name == "uid-a" && s.options.needs(Meta) {
 			g.Go(func() error {
-				if err := m.prepare(ctx); err != nil {
+				if err := m.prepare(); err != nil {
 					return fmt.Errorf("localstack: %s: %w", p.Name, err)
 				}
 				return srv.Start(ctx)
@@ -277,8 +277,8 @@ func (s *Stack) plan() (plan, error) {
 			})
 		}
 	}
-	add("uid", s.need.UIDServers, 101)
-	add("bid", s.need.BIDServers, 201)
+	add("uid", s.options.UIDServers, 101)
+	add("bid", s.options.BIDServers, 201)
 	fresh.Servers = append(fresh.Servers, plannedServer{Name: "nats", Kind: "nats"})
 
 	file := filepath.Join(s.Dir, "plan.json")

@@ -29,7 +29,7 @@ func tryLock(path string, how int) (*fileLock, error) {
 	}
 	for {
 		err = syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
-		if err != syscall.EINTR {
+		if !errors.Is(err, syscall.EINTR) {
 			break
 		}
 	}
@@ -37,7 +37,7 @@ func tryLock(path string, how int) (*fileLock, error) {
 		return &fileLock{f}, nil
 	}
 	_ = f.Close()
-	if err == syscall.EWOULDBLOCK {
+	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, errLocked
 	}
 	return nil, fmt.Errorf("lock %s: %w", path, err)

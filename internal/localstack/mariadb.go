@@ -75,8 +75,9 @@ func (m mariadb) server(name string) *Server {
 	}
 }
 
-// prepare makes the data directory when there is none yet, all of it or nothing.
-func (m mariadb) prepare(ctx context.Context) error {
+// prepare makes the data directory when there is none yet, all of it or nothing, as a
+// copy of a new server's: that takes a tenth of making one.
+func (m mariadb) prepare() error {
 	if err := os.MkdirAll(m.tmp(), 0o700); err != nil {
 		return err
 	}
@@ -91,21 +92,33 @@ func (m mariadb) prepare(ctx context.Context) error {
 	if err := os.RemoveAll(data + ".part"); err != nil {
 		return err
 	}
-	// A relative name: that script splits a longer one at its spaces.
-	args := []string{"--no-defaults", "--datadir=./data.part", "--skip-name-resolve", "--skip-test-db",
-		"--auth-root-authentication-method=socket"}
+	if err := os.CopyFS(data+".part", os.DirFS(m.bin.firstData)); err != nil {
+		return err
+	}
+	return os.Rename(data+".part", data)
+}
+
+// installData makes the data of a new server in dir, all of it or nothing.
+func installData(ctx context.Context, installDB, dir string) error {
+	part, tmp := dir+".part", dir+".tmp"
+	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(tmp, 0o700)); err != nil {
+		return err
+	}
+	// A relative name: that script splits a longer one at its spaces. The log is small
+	// because it is copied; a server gives it the right size when it starts.
+	args := []string{"--no-defaults", "--datadir=./" + filepath.Base(part), "--innodb-log-file-size=4M",
+		"--skip-name-resolve", "--skip-test-db", "--auth-root-authentication-method=socket"}
 	if me, err := user.Current(); err == nil {
 		args = append(args, "--auth-root-socket-user="+me.Username)
 	}
-	args = append(args, asRoot()...)
-	cmd := exec.CommandContext(ctx, m.bin.installDB, args...)
-	cmd.Dir = m.dir
-	cmd.Env = append(os.Environ(), "TMPDIR="+m.tmp())
+	cmd := exec.CommandContext(ctx, installDB, append(args, asRoot()...)...)
+	cmd.Dir = filepath.Dir(dir)
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", filepath.Base(m.bin.installDB), err, bytes.TrimSpace(out))
+		return fmt.Errorf("localstack: %s: %w\n%s", filepath.Base(installDB), err, bytes.TrimSpace(out))
 	}
-	return os.Rename(data+".part", data)
+	return errors.Join(os.Rename(part, dir), os.RemoveAll(tmp))
 }
 
 // tmp is a directory of the server's own: one that starts removes what looks like

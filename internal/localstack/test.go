@@ -55,7 +55,7 @@ func Test(t testing.TB, need ...Need) *Stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.need = Options{Need: need}
+	s.options = Options{Need: need}
 	s.Map = remap(t, s.Map, func(spec *shardmap.Spec) { spec.Prefix = "t" + strings.ToLower(rand.Text()[:12]) + "_" })
 	ctx, cancel = context.WithTimeout(context.Background(), databasesWithin)
 	defer cancel()
@@ -236,16 +236,5 @@ func sharedDir() (string, error) {
 		return "", err
 	}
 	sum := sha256.Sum256([]byte(fmt.Sprint(root, settings(0), initSQL, natsConf)))
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("octopay-test-%d-%x", os.Geteuid(), sum[:6]))
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", err
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return "", err
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() || info.Mode() != os.ModeDir|0o700 {
-		return "", fmt.Errorf("localstack: %s is not a directory of this user alone", dir)
-	}
-	return dir, nil
+	return privateTempDir(fmt.Sprintf("octopay-test-%d-%x", os.Geteuid(), sum[:6]))
 }
