@@ -1,20 +1,13 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/octopay/octopay/internal/localstack"
+	"github.com/octopay/octopay/services/internal/boottest"
 	"github.com/octopay/octopay/shardmap"
 	"go.uber.org/goleak"
 	"gopkg.in/yaml.v3"
@@ -22,77 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A logbook is a program's log that a test waits on.
-type logbook struct {
-	mu    sync.Mutex
-	text  bytes.Buffer
-	lines chan map[string]any
-}
-
-func newLogbook() *logbook { return &logbook{lines: make(chan map[string]any, 1000)} }
-
-func (l *logbook) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text.Write(p)
-	for _, line := range bytes.Split(bytes.TrimSpace(p), []byte("\n")) {
-		var m map[string]any
-		if json.Unmarshal(line, &m) == nil {
-			select {
-			case l.lines <- m:
-			default:
-			}
-		}
-	}
-	return len(p), nil
-}
-
-func (l *logbook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// await returns the next line with this msg.
-func (l *logbook) await(t *testing.T, msg string) map[string]any {
-	t.Helper()
-	limit := time.After(30 * time.Second)
-	for {
-		select {
-		case m := <-l.lines:
-			if m["msg"] == msg {
-				return m
-			}
-		case <-limit:
-			t.Fatalf("no line %q in\n%s", msg, l)
-		}
-	}
-}
-
 func environ(t *testing.T, s *localstack.Stack, m *shardmap.Map) []string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "map.yaml")
-	if err := os.WriteFile(path, m.Text(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return []string{"OCTOPAY_MAP_FILE=" + path, "OCTOPAY_DB_USER=" + s.User, "OCTOPAY_DB_PASSWORD=" + s.Password,
-		"OCTOPAY_ADDR=127.0.0.1:0", "OCTOPAY_OPS_ADDR=127.0.0.1:0"}
-}
-
-// get returns status and body.
-func get(t *testing.T, target string) (int, string) {
-	t.Helper()
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
-	resp, err := c.Get(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
+	return append(boottest.Environ(t, s, m), "OCTOPAY_ADDR=127.0.0.1:0")
 }
 
 func TestWrongSettingsEndItAtOnceAndAreNamed(t *testing.T) {
@@ -125,38 +49,34 @@ func TestItWaitsForTheMetaDatabaseAndSaysSo(t *testing.T) {
 	if err := stack.Server("uid-a").Stop(); err != nil {
 		t.Fatal(err)
 	}
-	log := newLogbook()
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, nil, env, log) }()
-	ops := fmt.Sprintf("http://%s", log.await(t, "listening")["addr"])
-	if waiting := log.await(t, "waiting"); waiting["for"] != "the meta database" {
+	program := boottest.Start(t, run, env)
+	ops := program.Listening(t)
+	if waiting := program.Await(t, "waiting"); waiting["for"] != "the meta database" {
 		t.Errorf("it waits for %v", waiting)
 	}
-	if status, body := get(t, ops+"/healthz"); status != http.StatusOK {
+	if status, body := boottest.Get(t, ops+"/healthz"); status != http.StatusOK {
 		t.Errorf("health: %d %s", status, body)
 	}
-	if status, body := get(t, ops+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "the meta database") {
+	if status, body := boottest.Get(t, ops+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "the meta database") {
 		t.Errorf("readiness without its database: %d %s", status, body)
 	}
 	if err := stack.Server("uid-a").Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	api := fmt.Sprintf("http://%s", log.await(t, "listening")["addr"])
-	if status, body := get(t, ops+"/readyz"); status != http.StatusOK {
+	api := program.Listening(t)
+	if status, body := boottest.Get(t, ops+"/readyz"); status != http.StatusOK {
 		t.Errorf("readiness: %d %s", status, body)
 	}
-	if status, body := get(t, api+"/v1/users/9527/orders"); status != http.StatusOK {
+	if status, body := boottest.Get(t, api+"/v1/users/9527/orders"); status != http.StatusOK {
 		t.Errorf("list: %d %s", status, body)
 	}
-	if _, body := get(t, ops+"/metrics"); !strings.Contains(body, `octopay_shard_map_epoch{hash="`+stack.Map.Hash()+`"} 1`) {
+	if _, body := boottest.Get(t, ops+"/metrics"); !strings.Contains(body, `octopay_shard_map_epoch{hash="`+stack.Map.Hash()+`"} 1`) {
 		t.Error("the metrics don't hold the map's epoch and hash")
 	}
-	stop()
-	if err := <-ended; err != nil {
+	if err := program.Stop(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	if strings.Contains(log.String(), stack.Password) {
+	if strings.Contains(program.Log(), stack.Password) {
 		t.Error("the log holds the password")
 	}
 }
@@ -172,18 +92,14 @@ func TestAMapOfTheSameEpochWithAnotherHashStopsIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := newLogbook()
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, nil, environ(t, stack, stack.Map), log) }()
-	log.await(t, "listening")
-	log.await(t, "listening")
+	program := boottest.Start(t, run, environ(t, stack, stack.Map))
+	program.Listening(t)
+	program.Listening(t)
 	err = run(t.Context(), nil, environ(t, stack, other), io.Discard)
 	if err == nil || !strings.Contains(err.Error(), stack.Map.Hash()) || !strings.Contains(err.Error(), other.Hash()) {
 		t.Errorf("error %v, want one that names both hashes", err)
 	}
-	stop()
-	if err := <-ended; err != nil {
+	if err := program.Stop(); err != nil {
 		t.Error(err)
 	}
 }
