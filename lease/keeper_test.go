@@ -51,7 +51,7 @@ func TestHoldRunsTheFunctionOnceAndReturnsItsError(t *testing.T) {
 			}
 			return fault
 		})
-		if err != fault || calls != 1 {
+		if !errors.Is(err, fault) || calls != 1 {
 			t.Errorf("%v after %d calls", err, calls)
 		}
 	})
