@@ -12,7 +12,10 @@
 //   - Start is for a program that carries its servers with it.
 //
 // Servers are children of the process that started them, or of a supervisor, and
-// none outlives it.
+// none outlives it. The variables LOCALSTACK_UID_ADDR, LOCALSTACK_BID_ADDR,
+// LOCALSTACK_NATS_URL, LOCALSTACK_USER and LOCALSTACK_PASSWORD together make Test use
+// servers that exist; those must have the settings of the design, and the user may do
+// everything on them.
 package localstack
 
 import (
@@ -30,6 +33,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -81,7 +85,7 @@ func (o Options) needs(n Need) bool { return o.Need == nil || slices.Contains(o.
 type Stack struct {
 	Map            *shardmap.Map
 	User, Password string // of the programs, on every MariaDB server
-	NATSURL        string
+	NATSURL        string // "" when NATS isn't needed
 	Dir            string // "" when the servers are others'
 
 	admin   string // the user that may do everything
@@ -138,12 +142,16 @@ func (s *Stack) start(ctx context.Context, bin binaries) (err error) {
 	for _, p := range plan.Servers {
 		dir := filepath.Join(s.Dir, p.Name)
 		if p.Name == "nats" {
-			n := natsServer{bin: bin, dir: dir, address: p.Address}
-			s.NATSURL = n.url()
-			srv := n.server()
-			s.servers[p.Name] = srv
 			if s.options.needs(NATS) {
-				g.Go(func() error { return errors.Join(n.prepare(), srv.Start(ctx)) })
+				n := natsServer{bin: bin, dir: dir, address: p.Address}
+				srv := n.server()
+				s.NATSURL, s.servers[p.Name] = n.url(), srv
+				g.Go(func() error {
+					if err := n.prepare(); err != nil {
+						return fmt.Errorf("localstack: nats: %w", err)
+					}
+					return srv.Start(ctx)
+				})
 			}
 			continue
 		}
@@ -165,22 +173,18 @@ func (s *Stack) start(ctx context.Context, bin binaries) (err error) {
 // Close ends the servers that are running, and removes the data unless Options.Dir
 // keeps it.
 func (s *Stack) Close() error {
-	var g errgroup.Group
+	var wait sync.WaitGroup
 	errs := make([]error, len(s.servers))
 	for i, srv := range s.sorted() {
-		g.Go(func() error {
-			if srv.command == nil {
-				return nil
-			}
-			if s.remove {
-				errs[i] = srv.Kill() // nothing to keep
-			} else {
-				errs[i] = srv.Stop()
-			}
-			return nil
-		})
+		end := srv.Stop
+		if s.remove {
+			end = srv.Kill // nothing to keep
+		}
+		if srv.command != nil {
+			wait.Go(func() { errs[i] = end() })
+		}
 	}
-	_ = g.Wait()
+	wait.Wait()
 	if s.remove {
 		errs = append(errs, os.RemoveAll(s.Dir))
 	}
