@@ -2,6 +2,7 @@ package lane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -146,9 +147,9 @@ func fail[R any](out []Outcome[R], s state, err error) {
 	// Here the cause is text only: its class is not the class of these answers.
 	switch {
 	case s.unknown:
-		err = fmt.Errorf("%w: %v", ErrUnknown, dberr.Clean(s.cause))
-	case err == ErrNotRun:
-		err = fmt.Errorf("%w: %v", ErrNotRun, dberr.Clean(s.cause))
+		err = fmt.Errorf("%w: %s", ErrUnknown, dberr.Clean(s.cause).Error())
+	case errors.Is(err, ErrNotRun):
+		err = fmt.Errorf("%w: %s", ErrNotRun, dberr.Clean(s.cause).Error())
 	}
 	for i := range out {
 		out[i].Err = err

@@ -85,7 +85,7 @@ func TestWaitEnds(t *testing.T) {
 				ctx, cancel := context.WithTimeout(background, time.Second)
 				defer cancel()
 				got, err := l.Do(ctx, op, 1)
-				if err != want || err == nil && got != op {
+				if !errors.Is(err, want) || err == nil && got != op {
 					t.Errorf("%s: got %q, %v; want %v", op, got, err, want)
 				}
 			})
@@ -97,7 +97,7 @@ func TestWaitEnds(t *testing.T) {
 
 		over, cancel := context.WithCancel(background)
 		cancel()
-		if _, err := l.Do(over, "ended before", 1); err != ErrWait {
+		if _, err := l.Do(over, "ended before", 1); !errors.Is(err, ErrWait) {
 			t.Errorf("a context that has ended: %v, want ErrWait", err)
 		}
 		stop()
@@ -116,7 +116,7 @@ func TestOutcomeThatTakesTooLong(t *testing.T) {
 		})
 		stop := run(t, l)
 		start := time.Now()
-		if _, err := l.Do(background, time.Minute, 1); err != ErrUnknown {
+		if _, err := l.Do(background, time.Minute, 1); !errors.Is(err, ErrUnknown) {
 			t.Errorf("got %v, want ErrUnknown", err)
 		}
 		if d := time.Since(start); d != 7*time.Second {
@@ -143,7 +143,7 @@ func TestBoundedQueue(t *testing.T) {
 		do := func(bytes int, want error) {
 			t.Helper()
 			all.Go(func() {
-				if _, err := l.Do(background, 0, bytes); err != want {
+				if _, err := l.Do(background, 0, bytes); !errors.Is(err, want) {
 					t.Errorf("%d bytes: %v, want %v", bytes, err, want)
 				}
 			})
@@ -160,7 +160,7 @@ func TestBoundedQueue(t *testing.T) {
 		do(1, ErrFull) // by number
 		all.Wait()
 		stop()
-		if _, err := l.Do(background, 0, 1); err != ErrClosed {
+		if _, err := l.Do(background, 0, 1); !errors.Is(err, ErrClosed) {
 			t.Errorf("after Run: %v, want ErrClosed", err)
 		}
 		if err := l.Run(background); err == nil {

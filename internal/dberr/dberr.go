@@ -27,28 +27,28 @@ import (
 type Class int
 
 const (
-	// None: there is no error.
+	// None means that there is no error.
 	None Class = iota
-	// NotSent: no byte of the statement left this process. Any connection may be
-	// used for the next try.
+	// NotSent means that no byte of the statement left this process. Any connection
+	// may be used for the next try.
 	NotSent
-	// Duplicate: a unique key is taken.
+	// Duplicate means that a unique key is taken.
 	Duplicate
-	// Retryable: a lock was not got, and nothing of the transaction will be kept
-	// once it is rolled back. The same transaction may work now.
+	// Retryable means that a lock was not got, and nothing of the transaction will
+	// be kept once it is rolled back. The same transaction may work now.
 	Retryable
-	// Stale: the database obeys another epoch than ours (the guard of a packet
-	// refused itself). Nothing is written with this map.
+	// Stale means that the database obeys another epoch than ours: the guard of a
+	// packet refused itself. Nothing is written with this map.
 	Stale
-	// ReadOnly: the server takes no writes: it was demoted.
+	// ReadOnly means that the server takes no writes: it was demoted.
 	ReadOnly
-	// TooBig: the packet is larger than the server takes; nothing of it ran. Parts
-	// of it may fit.
+	// TooBig means that the packet is larger than the server takes; nothing of it
+	// ran. Parts of it may fit.
 	TooBig
-	// Refused: the server refused the statement itself; as it is it will be refused
-	// again.
+	// Refused means that the server refused the statement itself; as it is it will
+	// be refused again.
 	Refused
-	// Unknown: whether the statement ran, or will yet run, isn't known.
+	// Unknown means that whether the statement ran, or will yet run, isn't known.
 	Unknown
 )
 

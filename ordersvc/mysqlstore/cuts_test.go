@@ -89,3 +89,24 @@ func killedIdle(t *testing.T, w *world) {
 	o := storetest.Order(storetest.Buyer(5, 3), "killed")
 	w.made(t, o, w.insert(o)[0])
 }
+
+// The packet's answer says that some rows were there, and the connection is cut while
+// they are read: it is committed, so only a rerun may answer.
+func readBackCut(t *testing.T, w *world) {
+	taken := storetest.Order(storetest.Buyer(3, 2), "read-back")
+	r := w.insert(taken)
+	w.made(t, taken, r[0])
+	first := r[0].Order
+	packets := w.packets()
+	cut := w.proxy.Arm(faultproxy.BeforeReply, faultproxy.Query("FORCE INDEX (place)"))
+	again, fresh := storetest.Order(taken.UID, taken.OutTradeNo), storetest.Order(taken.UID, "read-back-fresh")
+	r = w.insert(again, fresh)
+	<-cut.Done()
+	if r[0].Err != nil || !r[0].Taken || r[0].Order != first {
+		t.Errorf("got %+v, want %+v taken", r[0], first)
+	}
+	w.made(t, fresh, r[1])
+	if n := len(packets.all()); n != 2 {
+		t.Errorf("%d packets, want 2", n)
+	}
+}

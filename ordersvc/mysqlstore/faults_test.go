@@ -28,6 +28,7 @@ func TestFaults(t *testing.T) {
 		{"a table is gone", missingTable},
 		{"the half of a failed packet is never committed", halfTransaction},
 		{"fault 1 and 3: the connection is cut around a packet", cuts},
+		{"fault 1: the connection is cut while rows are read back", readBackCut},
 		{"fault 1: the connection is cut while the insert waits for a lock", cutInLockWait},
 		{"a database that went away is unavailable", away},
 		{"a database of unknown outcome that went away stays unknown", awayInFlight},

@@ -43,7 +43,7 @@ func refused(t *testing.T, s ordersvc.Store) {
 					case errors.Is(r.Err, ordersvc.ErrUnknown), errors.Is(r.Err, cluster.ErrUnavailable), errors.Is(r.Err, ordersvc.ErrDuplicateID):
 						t.Errorf("refused with %v, which asks to try it again", r.Err)
 					default:
-						if _, err := s.Order(background, Place(orders[i].UID), orders[i].ID); err != ordersvc.ErrNotFound {
+						if _, err := s.Order(background, Place(orders[i].UID), orders[i].ID); !errors.Is(err, ordersvc.ErrNotFound) {
 							t.Errorf("the refused order by its id: %v", err)
 						}
 					}

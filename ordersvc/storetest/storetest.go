@@ -4,6 +4,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -143,7 +144,7 @@ func taken(t testing.TB, first schema.Order, r ordersvc.Result) {
 
 func absent(t testing.TB, s ordersvc.Store, o schema.Order) {
 	t.Helper()
-	if _, err := s.Find(background, Place(o.UID), key(o)); err != ordersvc.ErrNotFound {
+	if _, err := s.Find(background, Place(o.UID), key(o)); !errors.Is(err, ordersvc.ErrNotFound) {
 		t.Errorf("order %s is found by its key: %v", o.OutTradeNo, err)
 	}
 }
@@ -234,7 +235,7 @@ func sameKey(t *testing.T, s ordersvc.Store) {
 	taken(t, first, r[0])
 	created(t, s, neighbour, r[1])
 	stored(t, s, first)
-	if _, err := s.Order(background, Place(other.UID), other.ID); err != ordersvc.ErrNotFound {
+	if _, err := s.Order(background, Place(other.UID), other.ID); !errors.Is(err, ordersvc.ErrNotFound) {
 		t.Errorf("the id of the second: %v, want not found", err)
 	}
 }
@@ -315,7 +316,7 @@ func duplicateID(t *testing.T, s ordersvc.Store) {
 	twin.ID = first.ID
 	r := insert(t, s, before, twin, after)
 	created(t, s, before, r[0])
-	if r[1].Err != ordersvc.ErrDuplicateID {
+	if !errors.Is(r[1].Err, ordersvc.ErrDuplicateID) {
 		t.Errorf("got %+v, want ErrDuplicateID", r[1])
 	}
 	created(t, s, after, r[2])
@@ -329,7 +330,7 @@ func notFound(t *testing.T, s ordersvc.Store) {
 	created(t, s, o, insert(t, s, o)[0])
 	is := func(what string, err error) {
 		t.Helper()
-		if err != ordersvc.ErrNotFound {
+		if !errors.Is(err, ordersvc.ErrNotFound) {
 			t.Errorf("%s: %v, want ErrNotFound", what, err)
 		}
 	}
