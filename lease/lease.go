@@ -40,7 +40,8 @@
 // Nothing here asks whether a clock is right, how long a process paused, or when a
 // request arrived. It asks one thing: that the table forgets nothing that it told.
 // So whoever restores the meta database from a backup, or moves it to a replica that
-// may lag, must let Term pass before programs acquire numbers from it.
+// may lag, must let Term pass before programs acquire numbers from it, and see to it that
+// its clock is not behind that of the server before.
 package lease
 
 import (
