@@ -34,10 +34,11 @@ var (
 )
 
 // behindMax is how far a grant may take the generator's time back before its number
-// is given up. A renewal whose answer was slow puts that time ahead by up to the
-// round trip, and the next one puts it back, so that a little of it is daily life:
-// meanwhile ids go on in the newest ms, which has room for 4,096, and then wait.
-const behindMax = 200 * time.Millisecond
+// is given up. A renewal that was slow to arrive puts that time ahead, and the next one
+// puts it back, so on a busy machine a little of it is daily life. Meanwhile ids go on
+// in the newest ms, which has room for 4,096, and then wait; giving the number up would
+// refuse creates until there is another one.
+const behindMax = time.Second
 
 // A Generator makes ids as one worker at a time. Its time is what the leasing clock
 // said at the last grant plus the monotonic time since that request was sent; the

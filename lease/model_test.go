@@ -40,7 +40,7 @@ func scripts() *rapid.Generator[[]step] {
 		"time passes":      between(0, lease.Term),
 		"a moment passes":  between(0, 20*time.Second),
 		"clock steps":      between(-3*lease.Term, 3*lease.Term),
-		"clock trembles":   between(-400*time.Millisecond, 400*time.Millisecond),
+		"clock trembles":   between(-1500*time.Millisecond, 1500*time.Millisecond),
 		"line is good":     between(0, 0),
 		"line is slow":     between(0, 5*time.Second),
 		"answers are slow": between(0, 5*time.Second),
