@@ -9,15 +9,23 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/octopay/octopay/httpapi/openapitest"
 )
 
-// client is what every test talks HTTP with: many connections, kept alive.
-var client = &http.Client{
-	Timeout:   15 * time.Second,
-	Transport: &http.Transport{MaxIdleConnsPerHost: 256, MaxConnsPerHost: 256},
-}
+// connections are what every test talks HTTP over: many, kept alive.
+var connections = &http.Transport{MaxIdleConnsPerHost: 256, MaxConnsPerHost: 256}
+
+// calls counts, since holding every one of ten thousand answers to the contract takes
+// longer than making them.
+var calls atomic.Int64
+
+// contractEvery is how many calls go by unseen between two that are compared with the
+// contract.
+const contractEvery = 50
 
 // A request is the body of a create.
 type request struct {
@@ -56,7 +64,7 @@ type answer struct {
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.raw) }
 
 // call makes one request; an error is a connection's, not an answer.
-func call(ctx context.Context, method, target string, body any) (answer, error) {
+func call(t testing.TB, ctx context.Context, method, target string, body any) (answer, error) {
 	var r io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -73,6 +81,10 @@ func call(ctx context.Context, method, target string, body any) (answer, error) 
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	client := &http.Client{Timeout: 15 * time.Second, Transport: connections}
+	if calls.Add(1)%contractEvery == 1 {
+		client.Transport = openapitest.Transport(t, connections)
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return answer{}, err
@@ -85,11 +97,11 @@ func call(ctx context.Context, method, target string, body any) (answer, error) 
 // settle repeats a create until it is answered for good, as a client should: what is
 // retryable, and whatever left the outcome open. unknown reports that some attempt may
 // have made the order without saying so.
-func settle(ctx context.Context, base string, r request) (a answer, unknown bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+func settle(t testing.TB, base string, r request) (a answer, unknown bool, err error) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		a, err = call(ctx, http.MethodPost, base+"/v1/orders", r)
+		a, err = call(t, ctx, http.MethodPost, base+"/v1/orders", r)
 		switch {
 		case err != nil, a.status == http.StatusInternalServerError, a.status == http.StatusGatewayTimeout:
 			unknown = true
@@ -107,7 +119,7 @@ func settle(ctx context.Context, base string, r request) (a answer, unknown bool
 // mustGet reads target, which must be there.
 func mustGet(t testing.TB, target string) answer {
 	t.Helper()
-	a, err := call(t.Context(), http.MethodGet, target, nil)
+	a, err := call(t, t.Context(), http.MethodGet, target, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

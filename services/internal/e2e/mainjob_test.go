@@ -80,7 +80,7 @@ func TestTenThousandOrdersAreEachFoundOnceAndEqualWhileTheMirrorIsKilled(t *test
 				if i >= len(requests) {
 					return nil
 				}
-				a, open, err := settle(t.Context(), api[i%2], requests[i])
+				a, open, err := settle(t, api[i%2], requests[i])
 				if open {
 					unknown.Add(1)
 				}
@@ -207,7 +207,7 @@ func byID(t *testing.T, api []string, acked map[string]acknowledged) map[string]
 		n++
 		base := api[n%len(api)]
 		g.Go(func() error {
-			a, err := call(ctx, http.MethodGet, base+"/v1/orders/"+id, nil)
+			a, err := call(t, ctx, http.MethodGet, base+"/v1/orders/"+id, nil)
 			if err != nil || a.status != http.StatusOK {
 				return fmt.Errorf("%s: %s, %w", id, a, err)
 			}
@@ -301,7 +301,7 @@ func TestAHundredParallelEqualCreatesOverThreeProcessesMakeOneOrder(t *testing.T
 		for i := range answers {
 			g.Go(func() (err error) {
 				<-begin
-				answers[i], err = call(t.Context(), http.MethodPost, api[i%3]+"/v1/orders", body)
+				answers[i], err = call(t, t.Context(), http.MethodPost, api[i%3]+"/v1/orders", body)
 				return err
 			})
 		}
@@ -333,7 +333,7 @@ func TestTwoBuyersOfOneTableWithOneNumberHaveTwoOrders(t *testing.T) {
 		if m := stack.Map; m.Locate(uid) != m.Locate(uids[0]) {
 			t.Fatalf("%d and %d have different tables", uid, uids[0])
 		}
-		a, err := call(t.Context(), http.MethodPost, api+"/v1/orders",
+		a, err := call(t, t.Context(), http.MethodPost, api+"/v1/orders",
 			request{UID: fmt.Sprint(uid), BID: "1001", OutTradeNo: "A-1", Amount: 100, Currency: "CNY", Subject: "x"})
 		if err != nil || a.status != http.StatusCreated {
 			t.Fatalf("%s, %v", a, err)
@@ -350,7 +350,7 @@ func TestTwoBuyersOfOneTableWithOneNumberHaveTwoOrders(t *testing.T) {
 			t.Errorf("looked up %d, found the order of %s", uid, o.UID)
 		}
 	}
-	if a, err := call(t.Context(), http.MethodPost, api+"/v1/orders",
+	if a, err := call(t, t.Context(), http.MethodPost, api+"/v1/orders",
 		request{UID: "9527", BID: "1001", OutTradeNo: "A-1", Amount: 101, Currency: "CNY", Subject: "x"}); err != nil || a.status != http.StatusConflict {
 		t.Fatalf("another amount under a used number: %s, %v", a, err)
 	} else {
