@@ -116,10 +116,27 @@ func settle(t testing.TB, base string, r request) (a answer, unknown bool, err e
 	}
 }
 
+// read gets target, again while the service is too busy.
+func read(t testing.TB, target string) (a answer, err error) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		a, err = call(t, ctx, http.MethodGet, target, nil)
+		if err != nil || a.status != http.StatusServiceUnavailable {
+			return a, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return a, ctx.Err()
+		}
+	}
+}
+
 // mustGet reads target, which must be there.
 func mustGet(t testing.TB, target string) answer {
 	t.Helper()
-	a, err := call(t, t.Context(), http.MethodGet, target, nil)
+	a, err := read(t, target)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -200,16 +200,19 @@ func byID(t *testing.T, api []string, acked map[string]acknowledged) map[string]
 	t.Helper()
 	found := map[string]string{}
 	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(t.Context())
+	var g errgroup.Group
 	g.SetLimit(clients)
 	n := 0
 	for id := range acked {
 		n++
 		base := api[n%len(api)]
 		g.Go(func() error {
-			a, err := call(t, ctx, http.MethodGet, base+"/v1/orders/"+id, nil)
-			if err != nil || a.status != http.StatusOK {
-				return fmt.Errorf("%s: %s, %w", id, a, err)
+			a, err := read(t, base+"/v1/orders/"+id)
+			if err != nil {
+				return err
+			}
+			if a.status != http.StatusOK {
+				return fmt.Errorf("%s: %s", id, a)
 			}
 			mu.Lock()
 			defer mu.Unlock()
