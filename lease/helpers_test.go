@@ -169,13 +169,14 @@ func (l *line) Release(ctx context.Context, old lease.Lease) error {
 	return l.call(ctx, func(ctx context.Context) error { return l.Table.Release(ctx, old) })
 }
 
-func (l *line) Taken(ctx context.Context, prefix string) (names map[string]bool, now time.Time, err error) {
+func (l *line) Taken(ctx context.Context, prefix string) (map[string]bool, time.Time, error) {
 	var got map[string]bool
-	err = l.call(ctx, func(ctx context.Context) (err error) {
+	var now time.Time
+	err := l.call(ctx, func(ctx context.Context) (err error) {
 		got, now, err = l.Table.Taken(ctx, prefix)
 		return err
 	})
-	if err != nil {
+	if err != nil { // got and now may be the request's, which is still on its way
 		return nil, time.Time{}, err
 	}
 	return got, now, nil
