@@ -24,7 +24,7 @@ func TestWrongSettingsEndItAtOnceAndAreNamed(t *testing.T) {
 		args, env []string
 		want      string
 	}{
-		"an unknown variable":        {env: []string{"OCTOPAY_ADRESS=x"}, want: "OCTOPAY_ADRESS"},
+		"an unknown variable":        {env: []string{"OCTOPAY_PORT=x"}, want: "OCTOPAY_PORT"},
 		"an address of the world":    {env: []string{"OCTOPAY_ADDR=0.0.0.0:8080"}, want: "addr must be"},
 		"an ops port of the world":   {env: []string{"OCTOPAY_OPS_ADDR=:8081"}, want: "ops_addr must be"},
 		"a level that there isn't":   {env: []string{"OCTOPAY_LOG_LEVEL=loud"}, want: "log_level"},

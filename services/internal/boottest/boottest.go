@@ -35,7 +35,7 @@ func Start(t testing.TB, run func(ctx context.Context, args, environ []string, s
 		r.ended <- run(ctx, nil, environ, r.log)
 		close(r.ended)
 	}()
-	t.Cleanup(func() { stop(); <-r.ended })
+	t.Cleanup(func() { _ = r.Stop() })
 	return r
 }
 
