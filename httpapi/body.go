@@ -29,16 +29,14 @@ func (c *call) body(buf []byte) ([]byte, error) {
 	if c.r.ContentLength > bodyMax {
 		return nil, &problem.Problem{Code: problem.BodyTooLarge}
 	}
-	// The deadline holds for the body only: left in place it would end the watch for
-	// the client's hang-up, and with it the request, while the call is under way.
-	// Writers that have no deadline, in tests, wait as long as they like.
-	conn := http.NewResponseController(c.w)
-	_ = conn.SetReadDeadline(time.Now().Add(c.api.config.BodyTimeout))
+	// net/http takes the deadline away when the body has come to its end and the watch
+	// for the client's hang-up begins, so it isn't the call's. Writers that have no
+	// deadlines, in tests, wait as long as they like.
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(c.api.config.BodyTimeout))
 	buf, err := readAll(http.MaxBytesReader(c.w, c.r.Body, bodyMax), buf[:0])
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
-		_ = conn.SetReadDeadline(time.Time{})
 		c.bodyRead = true
 		return buf, nil
 	case errors.As(err, &tooLarge):

@@ -155,7 +155,7 @@ func (d *decoder) order(body []byte, f *faults) (n ordersvc.New, err error) {
 	if _, err := d.dec.ReadToken(); err != nil {
 		return n, malformed(err)
 	}
-	if _, err := d.dec.ReadToken(); err != io.EOF {
+	if _, err := d.dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return n, malformed(err) // something follows
 	}
 	for i, name := range orderNames[:fieldsRequired] {

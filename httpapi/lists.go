@@ -93,7 +93,7 @@ func (c *call) readList(f *faults, kind list, owner string) (filter, pageQuery, 
 		if !ok {
 			return flt, page, &problem.Problem{Code: problem.InvalidCursor}
 		}
-		page.before = min(page.before, next)
+		page.before = next
 	}
 	return flt, page, nil
 }

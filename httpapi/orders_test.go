@@ -143,6 +143,14 @@ func TestAnOrderIsFoundByItsId(t *testing.T) {
 	}
 }
 
+func TestABuyerThatTheIdRulesOutIsNotLookedUp(t *testing.T) {
+	s := start(t)
+	s.get("/v1/orders/15770253150322220879872?uid=9528").is(404, "order_not_found")
+	if s.orders.calls > 0 {
+		t.Error("it was")
+	}
+}
+
 func TestTheJournalBeginsWithTheCreation(t *testing.T) {
 	s := start(t)
 	s.create(body()).is(201, "")

@@ -16,8 +16,7 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
-		// The body's own deadline is in API. The server's ReadTimeout isn't used: it would
-		// go on behind the body and cut off calls that are under way.
+		// A body has its own time, in API, from when it is awaited: no ReadTimeout.
 		WriteTimeout:   15 * time.Second, // from the headers' end: the call's 10 s, and time to send
 		IdleTimeout:    75 * time.Second, // more than the 60 s that front proxies keep theirs
 		MaxHeaderBytes: 32 << 10,
