@@ -47,7 +47,7 @@ func (f Front) Run(ctx context.Context) error {
 	gen := &idgen.Generator{}
 	worker := lease.NewWorker(f.Leases, lease.NewHolder(), gen, f.Log)
 	f.Registry.MustRegister(worker)
-	service := ordersvc.NewService(f.Shards, f.Store, ids{gen, worker}, ordersvc.Config{
+	service := ordersvc.NewService(f.Shards, f.Store, worker, ordersvc.Config{
 		Lane: lane.Config{Observe: metrics.batch},
 		DuplicateID: func(id idgen.ID) {
 			metrics.duplicates.Inc()
@@ -89,11 +89,3 @@ func (f Front) Run(ctx context.Context) error {
 		}},
 	)
 }
-
-// ids makes ids with the number that the worker holds.
-type ids struct {
-	*idgen.Generator
-	worker *lease.Worker
-}
-
-func (i ids) GiveBack(number int) { i.worker.GiveBack(number) }
