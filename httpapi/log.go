@@ -18,7 +18,8 @@ import (
 // deferred.
 func (c *call) end() {
 	v := recover()
-	if v != nil && v != http.ErrAbortHandler {
+	thrown, _ := v.(error)
+	if v != nil && !errors.Is(thrown, http.ErrAbortHandler) {
 		c.logPanic(v)
 		if !c.answered {
 			c.refuse(&problem.Problem{Code: problem.Internal, Cause: errPanic})
