@@ -24,12 +24,14 @@ import (
 // 0.1 s. Whether the copy is new shows by its own entry for this connection: it holds
 // the text of this very query, which has a number of its own.
 type clock struct {
-	s    *Source
-	conn *sql.Conn
-	n    uint64
+	s      *Source
+	conn   *sql.Conn
+	n      uint64
+	margin schema.Millis
 }
 
-// trx_started has whole seconds, cut; and a clock may be set back a little.
+// marginMillis is for a server's clock that is set back a little. That trx_started has
+// whole seconds needs none: they are cut.
 const marginMillis = 1000
 
 // Clock implements source.Source.
@@ -43,7 +45,7 @@ func (s *Source) Clock(ctx context.Context) (source.Clock, error) {
 	if err != nil {
 		return nil, s.wrap("clock", err)
 	}
-	return &clock{s: s, conn: conn}, nil
+	return &clock{s: s, conn: conn, margin: marginMillis}, nil
 }
 
 // Stamp implements source.Clock.
@@ -96,7 +98,7 @@ func (c *clock) stamp(ctx context.Context) (source.Stamp, error) {
 		}
 		stamp.At = min(stamp.At, started)
 	}
-	stamp.At -= marginMillis
+	stamp.At -= c.margin
 	stamp.Position, err = source.ParsePosition(position)
 	return stamp, err
 }
