@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/octopay/octopay/schema"
@@ -27,7 +28,7 @@ const (
 	// that it writes to.
 	watchEvery = time.Second
 	// purgeEvery is how often it reads how far the databases are, to purge what all
-	// have applied.
+	// have applied; more often while the stream is full.
 	purgeEvery = 10 * time.Second
 	// clockBackMax is how far a server's clock may step back unsaid.
 	clockBackMax = time.Second
@@ -42,8 +43,9 @@ type collector struct {
 	targets []apply.Target
 	log     *slog.Logger
 	metrics *collectorMetrics
-	full    once // the stream is full
-	stale   once // no fresh stamp
+	full    once        // the stream is full
+	stale   once        // no fresh stamp
+	pressed atomic.Bool // the stream is full, for the purge
 	dropped map[string]bool
 }
 
@@ -251,7 +253,7 @@ func (c *collector) watch(ctx context.Context, incarnation string) error {
 		if info.Incarnation != incarnation {
 			return fmt.Errorf("%w: the stream was made anew", stream.ErrInterrupted)
 		}
-		if time.Now().Before(next) {
+		if time.Now().Before(next) && !c.pressed.Load() {
 			continue
 		}
 		next = time.Now().Add(purgeEvery)
@@ -405,6 +407,7 @@ func (c *collector) mark(ctx context.Context, w *stream.Writer, position source.
 
 func (c *collector) sayFull() {
 	if c.full.begins() {
+		c.pressed.Store(true)
 		c.metrics.full.Set(1)
 		c.log.Warn("the stream is full; the log is the buffer until there is room", "server", c.server)
 	}
@@ -412,6 +415,7 @@ func (c *collector) sayFull() {
 
 func (c *collector) sayNotFull() {
 	if c.full.ends() {
+		c.pressed.Store(false)
 		c.metrics.full.Set(0)
 		c.log.Info("the stream has room again", "server", c.server)
 	}

@@ -3,11 +3,14 @@ package syncer_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,14 +163,15 @@ func (r *rig) writer(database int) *writer {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { cluster.Discard(conn) })
 	return &writer{t: r.t, conn: conn, db: db, m: r.c.Map()}
 }
+
+func (w *writer) close() { cluster.Discard(w.conn) }
 
 func (w *writer) exec(text string, args ...any) {
 	w.t.Helper()
 	if _, err := w.conn.ExecContext(context.Background(), text, args...); err != nil {
-		w.t.Fatalf("%s: %v", text, err)
+		w.t.Errorf("%s: %v", text, err)
 	}
 }
 
@@ -177,22 +181,39 @@ func (w *writer) begin() schema.Millis {
 	w.exec("BEGIN; SELECT epoch FROM `" + w.db.Schema() + "`.owner WHERE id = 1 LOCK IN SHARE MODE; SET @t = UTC_TIMESTAMP(3)")
 	var at schema.Millis
 	if err := w.conn.QueryRowContext(context.Background(), "SELECT @t").Scan(&at); err != nil {
-		w.t.Fatal(err)
+		w.t.Error(err)
 	}
 	return at
 }
 
-// order writes a state of an order into the transaction.
-func (w *writer) order(o schema.Order) {
-	w.t.Helper()
-	table := fmt.Sprintf("`%s`.order_%d", w.db.Schema(), w.m.Locate(o.UID).Table)
-	w.exec("REPLACE INTO "+table+" ("+schema.List(schema.OrderColumns)+") VALUES (?"+strings.Repeat(",?", len(schema.OrderColumns)-1)+")", o.Values()...)
+func (w *writer) table(uid int64, name string) string {
+	return fmt.Sprintf("`%s`.%s_%d", w.db.Schema(), name, w.m.Locate(uid).Table)
 }
 
-func (w *writer) entry(e schema.Entry) {
+func insert(table string, columns []string) string {
+	return "INSERT INTO " + table + " (" + schema.List(columns) + ") VALUES (?" + strings.Repeat(",?", len(columns)-1) + ")"
+}
+
+// create writes an order into the transaction.
+func (w *writer) create(o schema.Order) {
 	w.t.Helper()
-	table := fmt.Sprintf("`%s`.journal_%d", w.db.Schema(), w.m.Locate(e.UID).Table)
-	w.exec("INSERT INTO "+table+" ("+schema.List(schema.EntryColumns)+") VALUES (?"+strings.Repeat(",?", len(schema.EntryColumns)-1)+")", e.Values()...)
+	w.exec(insert(w.table(o.UID, "order"), schema.OrderColumns), o.Values()...)
+}
+
+// change writes the next state of an order, and its journal entry.
+func (w *writer) change(o schema.Order, at schema.Millis) schema.Order {
+	w.t.Helper()
+	from := o.Status
+	o.Ver++
+	o.Status = schema.Status(1 + o.Ver%5)
+	o.UpdatedAt = max(at, o.UpdatedAt)
+	w.exec("UPDATE "+w.table(o.UID, "order")+" SET status = ?, ver = ?, updated_at = ? WHERE id = ? AND ver = ?", o.Status, o.Ver, o.UpdatedAt, o.ID, o.Ver-1)
+	e := schema.Entry{
+		OrderID: o.ID, Seq: o.Ver, UID: o.UID, BID: o.BID, Op: fmt.Sprint("op", o.Ver), Kind: schema.KindPaid,
+		From: from, To: o.Status, Actor: "channel", RequestID: "r", RecordedAt: o.UpdatedAt,
+	}
+	w.exec(insert(w.table(o.UID, "journal"), schema.EntryColumns), e.Values()...)
+	return o
 }
 
 func (w *writer) commit() {
@@ -204,14 +225,169 @@ func (w *writer) commit() {
 func (r *rig) put(orders ...schema.Order) []schema.Order {
 	r.t.Helper()
 	w := r.writer(r.c.Map().Locate(orders[0].UID).Database)
+	defer w.close()
 	at := w.begin()
 	for i := range orders {
 		orders[i].UpdatedAt = max(at, orders[i].CreatedAt())
-		w.order(orders[i])
+		w.create(orders[i])
 	}
 	w.commit()
-	_ = w.conn.Close()
 	return orders
+}
+
+// load writes orders and changes of them, as four lanes would, until stop is called.
+// It returns how many transactions it made.
+func (r *rig) load() (stop func() int) {
+	var done atomic.Bool
+	var n atomic.Int64
+	var wg sync.WaitGroup
+	for lane := range 4 {
+		database := 1 + 2*lane
+		w := r.writer(database)
+		wg.Go(func() {
+			defer w.close()
+			var orders []schema.Order
+			for !done.Load() && !r.t.Failed() {
+				at := w.begin()
+				for range 1 + rand.IntN(4) {
+					if i := rand.IntN(2 * (len(orders) + 1)); i < len(orders) {
+						orders[i] = w.change(orders[i], at)
+						continue
+					}
+					o := newOrder(int64((database-1)*10+rand.IntN(10)+80*rand.IntN(5))+80, 1+rand.Int64N(500))
+					o.UpdatedAt = max(at, o.CreatedAt())
+					w.create(o)
+					if orders = append(orders, o); len(orders) > 50 {
+						orders = orders[1:]
+					}
+				}
+				w.commit()
+				n.Add(1)
+			}
+		})
+	}
+	return func() int {
+		done.Store(true)
+		wg.Wait()
+		return int(n.Load())
+	}
+}
+
+// rows are all rows of a cluster.
+type rows struct {
+	orders  map[int64]schema.Order
+	entries map[[2]int64]schema.Entry
+}
+
+func (r *rig) rows(cl shardmap.Cluster) rows {
+	r.t.Helper()
+	all := rows{map[int64]schema.Order{}, map[[2]int64]schema.Entry{}}
+	for n := range r.c.Map().Size() {
+		db := r.c.Database(cl, n+1)
+		err := db.Read(context.Background(), func(ctx context.Context, c *sql.Conn) error {
+			var os, es []string
+			for table := range 10 {
+				os = append(os, fmt.Sprintf("SELECT %s FROM `%s`.order_%d", schema.List(schema.OrderColumns), db.Schema(), table))
+				es = append(es, fmt.Sprintf("SELECT %s FROM `%s`.journal_%d", schema.List(schema.EntryColumns), db.Schema(), table))
+			}
+			read := func(query string, row func(*sql.Rows) error) error {
+				rs, err := c.QueryContext(ctx, query)
+				if err != nil {
+					return err
+				}
+				defer rs.Close()
+				for rs.Next() {
+					if err := row(rs); err != nil {
+						return err
+					}
+				}
+				return rs.Err()
+			}
+			return errors.Join(
+				read(strings.Join(os, " UNION ALL "), func(rs *sql.Rows) error {
+					var o schema.Order
+					err := rs.Scan(o.Fields()...)
+					all.orders[o.ID] = o
+					return err
+				}),
+				read(strings.Join(es, " UNION ALL "), func(rs *sql.Rows) error {
+					var e schema.Entry
+					err := rs.Scan(e.Fields()...)
+					all.entries[[2]int64{e.OrderID, e.Seq}] = e
+					return err
+				}))
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// equal waits until the mirror holds what the truth does, and checks that each is
+// where its merchant looks for it.
+func (r *rig) equal() {
+	r.t.Helper()
+	truth := r.rows(shardmap.UID)
+	if len(truth.orders) == 0 {
+		r.t.Fatal("there are no orders: the test shows nothing")
+	}
+	var got rows
+	end := time.Now().Add(90 * time.Second)
+	for {
+		got = r.rows(shardmap.BID)
+		if maps.Equal(truth.orders, got.orders) && maps.Equal(truth.entries, got.entries) {
+			break
+		}
+		if time.Now().After(end) {
+			for id, o := range truth.orders {
+				if got.orders[id] != o {
+					r.t.Errorf("order %d is %+v in the mirror, %+v in the truth", id, got.orders[id], o)
+					break
+				}
+			}
+			r.t.Fatalf("the mirror has %d orders and %d entries, the truth %d and %d",
+				len(got.orders), len(got.entries), len(truth.orders), len(truth.entries))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	byBID := map[int64]int{}
+	for _, o := range truth.orders {
+		byBID[o.BID]++
+	}
+	for bid, want := range byBID {
+		if list, _ := r.list(bid); len(list) != want {
+			r.t.Errorf("merchant %d lists %d orders of %d", bid, len(list), want)
+		}
+	}
+}
+
+// seed lets the collectors begin here, instead of at the beginning of a log that is
+// full of other tests.
+func (r *rig) seed() {
+	r.t.Helper()
+	for _, server := range r.stack.Map.Servers(shardmap.UID) {
+		var at string
+		if err := r.stack.Admin(r.t, server.Name).QueryRow("SELECT @@GLOBAL.gtid_binlog_pos").Scan(&at); err != nil {
+			r.t.Fatal(err)
+		}
+		for _, d := range r.stack.Map.Databases(shardmap.BID) {
+			_, err := r.stack.Admin(r.t, d.Server.Name).Exec("INSERT INTO `"+d.Schema+"`.mark (server, gtid, at) VALUES (?, ?, '1970-01-01')", server.Name, at)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// stream returns the stream, to look at and to spoil.
+func (r *rig) stream() *stream.Stream {
+	r.t.Helper()
+	s, err := stream.New(r.nc, r.stack.Map.Prefix(), stream.Config{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
 }
 
 // list returns all orders of a merchant in the mirror.

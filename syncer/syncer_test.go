@@ -1,17 +1,25 @@
 package syncer_test
 
 import (
+	"context"
+	"math/rand/v2"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/syncer/stream"
 )
 
+// all is what these tests need; nothing of them is in the meta database.
+var all = []localstack.Need{localstack.UID, localstack.BID, localstack.NATS}
+
 func TestAnOrderArrivesInTheMirror(t *testing.T) {
-	r := newRig(t, localstack.Test(t, localstack.UID, localstack.BID, localstack.NATS))
-	stored := r.put(newOrder(9527, 1001))
+	r := newRig(t, localstack.Test(t, all...))
+	stored := r.put(newOrder(9527, 1001)) // before there is a stream: from the log's beginning
 	r.run(r.service(stream.Config{}))
 	var got []schema.Order
 	eventually(t, "the order is in the merchant's list", func() bool {
@@ -25,4 +33,115 @@ func TestAnOrderArrivesInTheMirror(t *testing.T) {
 		_, until := r.list(1001)
 		return until > stored[0].UpdatedAt
 	})
+	// Its changes and their journal follow.
+	w := r.writer(r.c.Map().Locate(9527).Database)
+	defer w.close()
+	o := stored[0]
+	for range 3 {
+		at := w.begin()
+		o = w.change(o, at)
+		w.commit()
+	}
+	r.equal()
+	got, _ = r.list(1001)
+	if diff := cmp.Diff([]schema.Order{o}, got); diff != "" {
+		t.Errorf("the mirror's order differs:\n%s", diff)
+	}
+}
+
+// Whenever its parts are killed, and whichever: nothing is lost.
+func TestKilledAtAnyMomentNothingIsLost(t *testing.T) {
+	r := newRig(t, localstack.Test(t, all...))
+	r.seed()
+	stop := r.load()
+	lives := 0
+	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); lives++ {
+		// A new one each time: it knows nothing of the last.
+		kill := r.run(r.service(stream.Config{}))
+		<-time.After(rand.N(400 * time.Millisecond))
+		kill()
+	}
+	n := stop()
+	if lives < 10 || n < 50 {
+		t.Errorf("%d lives, %d transactions: the test shows nothing", lives, n)
+	}
+	r.run(r.service(stream.Config{}))
+	r.equal()
+}
+
+// Two of everything at once, without leases, do no harm.
+func TestTwoOfEverythingAtOnce(t *testing.T) {
+	r := newRig(t, localstack.Test(t, all...))
+	r.seed()
+	r.run(r.service(stream.Config{}))
+	r.run(r.service(stream.Config{}))
+	stop := r.load()
+	<-time.After(3 * time.Second)
+	if n := stop(); n < 20 {
+		t.Errorf("%d transactions: the test shows nothing", n)
+	}
+	r.equal()
+	now := schema.MillisOf(time.Now())
+	eventually(t, "marks go on", func() bool { _, until := r.list(1); return until > now })
+}
+
+// Everything again, in any order, changes nothing.
+func TestReplaysAreHarmless(t *testing.T) {
+	r := newRig(t, localstack.Test(t, all...))
+	r.seed()
+	stop := r.load()
+	kill := r.run(r.service(stream.Config{}))
+	<-time.After(2 * time.Second)
+	stop()
+	r.equal()
+	kill()
+
+	js, err := jetstream.New(r.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages := r.messages(js)
+	if len(messages) < 20 {
+		t.Fatalf("%d messages: the test shows nothing", len(messages))
+	}
+	for range 2 {
+		rand.Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })
+		kill := r.run(r.service(stream.Config{}))
+		for i, m := range messages {
+			if _, err := js.Publish(t.Context(), m.Subject, m.Data); err != nil {
+				t.Fatal(err)
+			}
+			if i == len(messages)/2 { // restart in the middle
+				kill()
+				kill = r.run(r.service(stream.Config{}))
+			}
+		}
+		o := r.put(newOrder(1, 1)) // behind all replays
+		eventually(t, "the last order is there", func() bool {
+			list, _ := r.list(1)
+			return len(list) > 0 && list[0] == o[0]
+		})
+		r.equal()
+		kill()
+	}
+}
+
+// messages returns all messages of rows.
+func (r *rig) messages(js jetstream.JetStream) (out []*jetstream.RawStreamMsg) {
+	r.t.Helper()
+	st, err := js.Stream(context.Background(), r.stream().Name())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	state := st.CachedInfo().State
+	for seq := state.FirstSeq; seq <= state.LastSeq; seq++ {
+		m, err := st.GetMsg(context.Background(), seq)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if strings.Contains(m.Subject, ".row.") {
+			out = append(out, m)
+		}
+	}
+	return out
 }
