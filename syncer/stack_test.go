@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,19 +234,25 @@ func (r *rig) put(orders ...schema.Order) []schema.Order {
 	return orders
 }
 
-// load writes orders and changes of them, as four lanes would, until stop is called.
-// It returns how many transactions it made.
-func (r *rig) load() (stop func() int) {
-	var done atomic.Bool
-	var n atomic.Int64
-	var wg sync.WaitGroup
+// A load writes orders and changes of them, as four lanes do.
+type load struct {
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	more sync.Cond
+	n    int // transactions
+	done bool
+}
+
+func (r *rig) load() *load {
+	l := &load{}
+	l.more.L = &l.mu
 	for lane := range 4 {
 		database := 1 + 2*lane
 		w := r.writer(database)
-		wg.Go(func() {
+		l.wg.Go(func() {
 			defer w.close()
 			var orders []schema.Order
-			for !done.Load() && !r.t.Failed() {
+			for l.next() && !r.t.Failed() {
 				at := w.begin()
 				for range 1 + rand.IntN(4) {
 					if i := rand.IntN(2 * (len(orders) + 1)); i < len(orders) {
@@ -262,14 +267,39 @@ func (r *rig) load() (stop func() int) {
 					}
 				}
 				w.commit()
-				n.Add(1)
 			}
+			l.stop(false)
 		})
 	}
-	return func() int {
-		done.Store(true)
-		wg.Wait()
-		return int(n.Load())
+	r.t.Cleanup(func() { l.stop(true) })
+	return l
+}
+
+func (l *load) next() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n++
+	l.more.Broadcast()
+	return !l.done
+}
+
+// wait returns when n more transactions were made.
+func (l *load) wait(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for end := l.n + n; l.n < end && !l.done; {
+		l.more.Wait()
+	}
+}
+
+// stop ends the load.
+func (l *load) stop(wait bool) {
+	l.mu.Lock()
+	l.done = true
+	l.more.Broadcast()
+	l.mu.Unlock()
+	if wait {
+		l.wg.Wait()
 	}
 }
 
