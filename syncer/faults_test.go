@@ -220,6 +220,7 @@ func TestAStreamThatIsDeletedIsMadeAnew(t *testing.T) {
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	r.run(r.service(stream.Config{}))
+	defer r.audit()()
 	load := r.load()
 	s := r.stream()
 	for range 3 {
@@ -267,6 +268,7 @@ func TestNATSDies(t *testing.T) {
 		eventually(t, "marks go on", func() bool { _, until := r.list(1); return until > now })
 	}
 	stop := r.run(r.service(stream.Config{}))
+	defer r.audit()()
 	load := r.load()
 	load.wait(50)
 	goesOn(t)
@@ -413,7 +415,6 @@ func TestADatabaseThatIsAwayHoldsNobodyUp(t *testing.T) {
 	r.run(r.of(parts))
 	load.wait(60)
 	load.stop(true)
-	others := parts.Map.Database(shardmap.BID, 4)
 	now := schema.MillisOf(time.Now())
 	eventually(t, "the next database is complete", func() bool {
 		s, err := parts.Targets[3].State(t.Context())
@@ -427,7 +428,6 @@ func TestADatabaseThatIsAwayHoldsNobodyUp(t *testing.T) {
 	}
 	away.set(false)
 	r.equal()
-	_ = others
 }
 
 var errAway = errors.New("the database is away")

@@ -392,6 +392,55 @@ func (r *rig) equal() {
 	}
 }
 
+// audit checks, again and again until stop is called, the promise of complete-until:
+// every change stamped earlier is in the mirror.
+func (r *rig) audit() (stop func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	checked := 0
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			until := make([]schema.Millis, r.c.Map().Size())
+			for i := range until {
+				_, until[i] = r.list(int64(1 + 10*i))
+			}
+			mirror, truth := r.rows(shardmap.BID), r.rows(shardmap.UID)
+			for id, o := range truth.orders {
+				if o.UpdatedAt >= until[r.c.Map().Locate(o.BID).Database-1] {
+					continue
+				}
+				checked++
+				if got, ok := mirror.orders[id]; !ok || got.Ver < o.Ver {
+					r.t.Errorf("complete until %d, but order %d of %d with ver %d has ver %d in the mirror",
+						until[r.c.Map().Locate(o.BID).Database-1], id, o.UpdatedAt, o.Ver, got.Ver)
+				}
+			}
+			for key, e := range truth.entries {
+				if _, ok := mirror.entries[key]; !ok && e.RecordedAt < until[r.c.Map().Locate(e.BID).Database-1] {
+					r.t.Errorf("entry %v of %d is missing", key, e.RecordedAt)
+				}
+			}
+		}
+	})
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			close(done)
+			wg.Wait()
+			if checked == 0 {
+				r.t.Error("nothing was complete: the audit shows nothing")
+			}
+		})
+	}
+	r.t.Cleanup(stop)
+	return stop
+}
+
 // seed lets the collectors begin here, instead of at the beginning of a log that is
 // full of other tests.
 func (r *rig) seed() {

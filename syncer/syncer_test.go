@@ -53,6 +53,7 @@ func TestAnOrderArrivesInTheMirror(t *testing.T) {
 func TestKilledAtAnyMomentNothingIsLost(t *testing.T) {
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
+	defer r.audit()()
 	load := r.load()
 	for range 30 {
 		// A new one each time: it knows nothing of the last.
@@ -71,6 +72,7 @@ func TestTwoOfEverythingAtOnce(t *testing.T) {
 	r.seed()
 	r.run(r.service(stream.Config{}))
 	r.run(r.service(stream.Config{}))
+	defer r.audit()()
 	load := r.load()
 	load.wait(300)
 	load.stop(true)

@@ -2,8 +2,9 @@
 // told every commit, in order, and keeps each until it is published.
 //
 // It decides what happens when commits come faster than they are published: it holds
-// a bounded number of rows, and a commit waits for room. Nothing is dropped. In
-// production the binlog is the buffer; here there is no other.
+// a bounded number of rows, and without room the store is to refuse new ones (Room).
+// Nothing is dropped, and nobody waits under the store's lock. In production the binlog
+// is the buffer; here there is no other.
 //
 // A position counts the commits: 0-0-n lies behind the n-th. Commits that were saved
 // are forgotten, so a stream that is lost can't be made again from a Tap
@@ -23,25 +24,19 @@ import (
 // rowsMax bounds the rows held: some seconds of a fast store.
 const rowsMax = 100_000
 
+// ErrFull reports that the publishing is too far behind for more commits.
+var ErrFull = errors.New("tap: the mirror is too far behind")
+
 // A Tap is a source.Source. It is safe for concurrent use.
 type Tap struct {
 	now func() schema.Millis
 
 	mu      sync.Mutex
-	room    sync.Cond     // signalled when rows falls
 	news    chan struct{} // closed and replaced when a commit comes
 	commits []commit      // those numbered saved+1 … saved+len
 	saved   uint64
 	rows    int
 	max     int
-	closed  bool
-
-	asking *answer // of a call of now that is under way
-}
-
-type answer struct {
-	done chan struct{} // closed when now is set
-	now  schema.Millis
 }
 
 type commit struct {
@@ -53,35 +48,29 @@ type commit struct {
 // earlier than it returns was told to Commit before it returned. So it takes the lock
 // under which the store stamps and calls Commit.
 func New(now func() schema.Millis) *Tap {
-	t := &Tap{now: now, news: make(chan struct{}), max: rowsMax}
-	t.room.L = &t.mu
-	return t
+	return &Tap{now: now, news: make(chan struct{}), max: rowsMax}
+}
+
+// Room returns ErrFull when as many rows are held as may be. The store asks, under its
+// lock, before it takes new rows; the last commit may go over.
+func (t *Tap) Room() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rows >= t.max {
+		return ErrFull
+	}
+	return nil
 }
 
 // Commit tells of one commit; the rows are not changed afterwards. The store calls it
-// in the order of its commits, under its lock. It returns at once unless the
-// publishing is far behind: then it waits for room. After Close it does nothing.
+// in the order of its commits, under its lock. It doesn't wait.
 func (t *Tap) Commit(orders []schema.Order, entries []schema.Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for !t.closed && t.rows >= t.max {
-		t.room.Wait()
-	}
-	if t.closed {
-		return
-	}
 	t.commits = append(t.commits, commit{orders, entries})
 	t.rows += len(orders) + len(entries)
 	close(t.news)
 	t.news = make(chan struct{})
-}
-
-// Close ends all waiting. Later commits are not told to anybody.
-func (t *Tap) Close() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-	t.room.Broadcast()
 }
 
 func at(n uint64) source.Position {
@@ -124,42 +113,13 @@ func (t *Tap) Open(_ context.Context, after source.Position) (source.Reader, err
 func (t *Tap) Clock(context.Context) (source.Clock, error) { return clock{t}, nil }
 
 // Now implements source.Source.
-func (t *Tap) Now(ctx context.Context) (schema.Millis, error) { return t.ask(ctx) }
-
-// ask calls now, which can wait for a lock that is held by a commit that waits for
-// room. So that a collector can always go on and make room, ask gives up with ctx;
-// the call under way is then the next one's.
-func (t *Tap) ask(ctx context.Context) (schema.Millis, error) {
-	t.mu.Lock()
-	asking := t.asking
-	if asking == nil {
-		asking = &answer{done: make(chan struct{})}
-		t.asking = asking
-		go func() {
-			asking.now = t.now()
-			t.mu.Lock()
-			t.asking = nil
-			t.mu.Unlock()
-			close(asking.done)
-		}()
-	}
-	t.mu.Unlock()
-	select {
-	case <-asking.done:
-		return asking.now, nil
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-}
+func (t *Tap) Now(context.Context) (schema.Millis, error) { return t.now(), nil }
 
 type clock struct{ t *Tap }
 
 // Stamp implements source.Clock.
-func (c clock) Stamp(ctx context.Context) (source.Stamp, error) {
-	now, err := c.t.ask(ctx)
-	if err != nil {
-		return source.Stamp{}, err
-	}
+func (c clock) Stamp(context.Context) (source.Stamp, error) {
+	now := c.t.now()
 	// After now: what is stamped earlier has been told.
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
@@ -213,7 +173,6 @@ func (r *reader) Saved(p source.Position) {
 		r.t.commits = r.t.commits[1:]
 		r.t.saved++
 	}
-	r.t.room.Broadcast()
 }
 
 // Close implements source.Reader.

@@ -161,65 +161,37 @@ func TestStampsAreTrue(t *testing.T) {
 	})
 }
 
-func TestACommitWaitsForRoomAndTheCollectorMakesIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		s.tap.max = 10
-		s.insert(6)
-		s.insert(6) // the last one may go over: a commit is never cut
-		waiting := true
-		go func() { s.insert(1); waiting = false }()
-		synctest.Wait()
-		if !waiting {
-			t.Fatal("a commit found room where there is none")
+func TestWithoutRoomTheStoreIsToldAndTheCollectorMakesIt(t *testing.T) {
+	s := newStore()
+	s.tap.max = 10
+	for i, want := range []error{nil, nil, ErrFull} {
+		if err := s.tap.Room(); !errors.Is(err, want) {
+			t.Errorf("before commit %d: %v, want %v", i+1, err, want)
 		}
-		// Nobody can take the store's lock now. A clock gives up with its context, and a
-		// collector that begins anew meets no wait.
-		clock, err := s.tap.Clock(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		if want == nil {
+			s.insert(6) // the last one may go over: a commit is never cut
 		}
-		for range 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if _, err := clock.Stamp(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("a stamp while the store waits: %v", err)
-			}
-			cancel()
-		}
-		r := open(t, s.tap, source.Position{})
-		_, end := read(t, r, 1)
-		r.Saved(end)
-		synctest.Wait()
-		if waiting {
-			t.Fatal("there is room, but the commit waits on")
-		}
-		if stamp, err := clock.Stamp(t.Context()); err != nil || stamp.Position.String() != "0-0-3" {
-			t.Errorf("a stamp afterwards: %+v, %v", stamp, err)
-		}
-		if now, err := s.tap.Now(t.Context()); err != nil || now == 0 {
-			t.Errorf("now is %d, %v", now, err)
-		}
-		if ids, _ := read(t, r, 2); len(ids) != 7 {
-			t.Errorf("%d of 7 rows followed", len(ids))
-		}
-	})
-}
-
-func TestAfterCloseNobodyWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		s.tap.max = 1
-		s.insert(1)
-		done := make(chan struct{})
-		go func() { s.insert(1); close(done) }()
-		synctest.Wait()
-		s.tap.Close()
-		<-done
-		s.insert(1)
-		if n := len(s.tap.commits); n != 1 {
-			t.Errorf("%d commits are held, want the first", n)
-		}
-	})
+	}
+	clock, err := s.tap.Clock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer clock.Close()
+	if stamp, err := clock.Stamp(t.Context()); err != nil || stamp.Position.String() != "0-0-2" {
+		t.Errorf("a stamp without room: %+v, %v", stamp, err)
+	}
+	r := open(t, s.tap, source.Position{})
+	_, end := read(t, r, 1)
+	r.Saved(end)
+	if err := s.tap.Room(); err != nil {
+		t.Errorf("there is room, but %v", err)
+	}
+	if ids, _ := read(t, r, 1); len(ids) != 6 {
+		t.Errorf("%d of 6 rows followed", len(ids))
+	}
+	if now, err := s.tap.Now(t.Context()); err != nil || now == 0 {
+		t.Errorf("now is %d, %v", now, err)
+	}
 }
 
 // Of two readers the one that is behind what the other saved has lost its place.
