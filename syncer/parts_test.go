@@ -1,0 +1,231 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/octopay/octopay/internal/localstack"
+	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/shardmap"
+	"github.com/octopay/octopay/syncer"
+	"github.com/octopay/octopay/syncer/mirror"
+	"github.com/octopay/octopay/syncer/source"
+	"github.com/octopay/octopay/syncer/stream"
+	"github.com/octopay/octopay/syncer/tap"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A memoryStore commits orders and entries under one lock.
+type memoryStore struct {
+	mu  sync.Mutex
+	tap *tap.Tap
+}
+
+func (s *memoryStore) now() schema.Millis {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return schema.MillisOf(time.Now())
+}
+
+func (s *memoryStore) put(o schema.Order, e ...schema.Entry) schema.Order {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.UpdatedAt = max(schema.MillisOf(time.Now()), o.CreatedAt())
+	s.tap.Commit([]schema.Order{o}, e)
+	return o
+}
+
+// Without any database: a tap, the same stream, the same appliers, a mirror in memory.
+func TestInMemory(t *testing.T) {
+	r := newRig(t, localstack.Test(t, localstack.NATS))
+	m := r.stack.Map
+	store := &memoryStore{}
+	store.tap = tap.New(store.now)
+	memory := mirror.NewMemory(m)
+	st, err := stream.New(r.nc, m.Prefix(), stream.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := syncer.Config{Map: m, Sources: map[string]source.Source{}, Stream: st, Log: r.log}
+	for _, s := range m.Servers(shardmap.UID) {
+		parts.Sources[s.Name] = store.tap
+	}
+	for n := range m.Size() {
+		parts.Targets = append(parts.Targets, memory.Target(n+1))
+	}
+	list := func(bid int64) mirror.Page {
+		t.Helper()
+		p, err := memory.List(t.Context(), mirror.Query{BID: bid, Before: 1<<63 - 1, Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	var want []schema.Order
+	for i := range 3 { // lives of the service; the store goes on
+		stop := r.run(r.of(parts))
+		for range 5 {
+			o := store.put(newOrder(int64(100+i), 1001))
+			o.Ver, o.Status = 2, schema.Paid
+			o = store.put(o, schema.Entry{OrderID: o.ID, Seq: 2, UID: o.UID, BID: 1001, Kind: schema.KindPaid, From: schema.Created, To: schema.Paid, RecordedAt: 5})
+			want = append([]schema.Order{o}, want...)
+		}
+		eventually(t, "the list is complete", func() bool { return list(1001).CompleteUntil > want[0].UpdatedAt })
+		if diff := cmp.Diff(want, list(1001).Orders); diff != "" {
+			t.Errorf("the list differs:\n%s", diff)
+		}
+		if e := memory.Entries(1001, want[0].ID); len(e) != 1 {
+			t.Errorf("the journal is %v", e)
+		}
+		stop()
+	}
+}
+
+func TestAServiceNeedsAllItsParts(t *testing.T) {
+	r := newRig(t, localstack.Test(t, localstack.NATS))
+	parts := r.parts(stream.Config{})
+	for name, spoil := range map[string]func(*syncer.Config){
+		"uid-a":     func(c *syncer.Config) { c.Sources = nil },
+		"7 targets": func(c *syncer.Config) { c.Targets = c.Targets[1:] },
+	} {
+		c := parts
+		spoil(&c)
+		if _, err := syncer.New(c); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+}
+
+// metric returns the values of a metric by their labels, joined.
+func metric(t *testing.T, g prometheus.Gatherer, name string) map[string]float64 {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			v := m.GetGauge().GetValue()
+			if m.GetCounter() != nil {
+				v = m.GetCounter().GetValue()
+			}
+			out[strings.Join(labels, " ")] = v
+		}
+	}
+	return out
+}
+
+// The lag can't read 0 while behind: at rest it is one to two seconds, and it grows by
+// itself when nothing comes any more.
+func TestTheLagSaysHowFarBehindADatabaseIs(t *testing.T) {
+	r := newRig(t, localstack.Test(t, all...))
+	r.seed()
+	parts := r.parts(stream.Config{})
+	open := make(chan struct{})
+	stuck := &gate{Target: parts.Targets[0], open: open}
+	parts.Targets[0] = stuck
+	close(open)
+	service := r.of(parts)
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(service)
+	r.run(service)
+	first := parts.Map.Database(shardmap.BID, 1).Schema
+	second := parts.Map.Database(shardmap.BID, 2).Schema
+	lag := func(database string) float64 {
+		t.Helper()
+		v, ok := metric(t, reg, "octopay_mirror_lag_seconds")[database+" uid-a"]
+		if !ok {
+			return -1
+		}
+		return v
+	}
+	eventually(t, "both are told", func() bool { return lag(first) > 0 && lag(second) > 0 })
+	eventually(t, "at rest it is small", func() bool { return lag(first) < 3 && lag(second) < 3 })
+	if l := lag(first); l < 0.9 {
+		t.Errorf("a lag of %f s is less than stamps lie back", l)
+	}
+	closed := make(chan struct{})
+	stuck.mu.Lock()
+	stuck.open = closed
+	stuck.mu.Unlock()
+	r.put(newOrder(9527, 1001))
+	eventually(t, "the lag of the database that is stuck grows", func() bool { return lag(first) > 5 })
+	eventually(t, "that of the other doesn't", func() bool { return lag(second) < 3 })
+	close(closed)
+	eventually(t, "it catches up", func() bool { return lag(first) < 3 })
+	r.equal()
+
+	rows := metric(t, reg, "octopay_mirror_published_rows_total")["uid-a"]
+	applied := 0.0
+	for _, v := range metric(t, reg, "octopay_mirror_applied_orders_total") {
+		applied += v
+	}
+	if rows != 1 || applied != 1 {
+		t.Errorf("%f rows published, %f orders applied, want 1", rows, applied)
+	}
+	running := metric(t, reg, "octopay_mirror_part_running")
+	if want := 1 + parts.Map.Size(); len(running) != want || len(service.States()) != want {
+		t.Errorf("%d parts are told, %d have a state, want %d", len(running), len(service.States()), want)
+	}
+	for name, state := range service.States() {
+		if state != "running" || running[name] != 1 {
+			t.Errorf("%s is %q, %f", name, state, running[name])
+		}
+	}
+}
+
+// What the server no longer has can't be collected: the collector stops, and says
+// which databases lack it.
+func TestAPurgedLogNamesTheDatabasesToRefill(t *testing.T) {
+	r := newRig(t, localstack.Test(t, all...))
+	r.seed()
+	parts := r.parts(stream.Config{})
+	oldest, err := source.ParsePosition("101-101-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts.Sources["uid-a"] = &purged{Source: parts.Sources["uid-a"], oldest: oldest}
+	// Two databases are behind what is kept, the others beyond.
+	behind := []shardmap.Database{parts.Map.Database(shardmap.BID, 2), parts.Map.Database(shardmap.BID, 5)}
+	for i, d := range behind {
+		_, err := r.stack.Admin(t, d.Server.Name).Exec("UPDATE `"+d.Schema+"`.mark SET gtid = ?", []string{"", "101-101-1"}[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.run(r.of(parts))
+	eventually(t, "it is said", func() bool { return r.lines.has("to be refilled") })
+	want := fmt.Sprintf("mirror rebuild`: %s, %s\"", behind[0].Schema, behind[1].Schema)
+	if !r.lines.has(want) {
+		t.Errorf("the log doesn't say %s", want)
+	}
+	if n := strings.Count(r.lines.String(), "to be refilled"); n != 1 {
+		t.Errorf("it was said %d times", n)
+	}
+}
+
+type purged struct {
+	source.Source
+	oldest source.Position
+}
+
+func (p *purged) Open(_ context.Context, after source.Position) (source.Reader, error) {
+	if after.Covers(p.oldest) {
+		return nil, errors.New("asked for what is kept")
+	}
+	return nil, fmt.Errorf("binlog: %w", &source.PurgedError{Oldest: p.oldest})
+}
