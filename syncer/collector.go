@@ -70,6 +70,7 @@ func (c *collector) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer begin.writer.Close()
 	reader, err := c.source.Open(ctx, begin.from)
 	if err != nil {
 		return c.explain(err, begin)
@@ -129,6 +130,7 @@ func (c *collector) start(ctx context.Context) (start, error) {
 	positions := make([]source.Position, len(states))
 	for i, s := range states {
 		if s.err != nil {
+			w.Close()
 			// It may be the one that has applied least.
 			return start{}, fmt.Errorf("where to begin is only known with every database: %w", s.err)
 		}

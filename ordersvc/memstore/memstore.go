@@ -34,6 +34,10 @@ type Config struct {
 	// commits, by which stamp never falls, before Insert returns. It runs under the
 	// store's lock: it must be quick and must not call the store.
 	OnCommit func(stamp schema.Millis, orders []schema.Order)
+	// Room is asked, under the store's lock, before a new order is stored: an error
+	// refuses it, and is answered with cluster.ErrUnavailable. What is there stays
+	// usable. nil: there is always room below OrdersMax.
+	Room func() error
 	// Clock is the store's clock; time.Now.
 	Clock func() time.Time
 }
@@ -116,6 +120,11 @@ func (s *Store) insert(database int, o schema.Order) (r ordersvc.Result, isNew b
 	}
 	if s.count >= s.config.OrdersMax {
 		return ordersvc.Result{Err: fmt.Errorf("%w: the memory store is full with %d orders", cluster.ErrUnavailable, s.count)}, false
+	}
+	if s.config.Room != nil {
+		if err := s.config.Room(); err != nil {
+			return ordersvc.Result{Err: fmt.Errorf("%w: %w", cluster.ErrUnavailable, err)}, false
+		}
 	}
 	s.count++
 	t.ids[o.ID], t.keys[key] = &o, &o

@@ -39,6 +39,28 @@ func TestFullStore(t *testing.T) {
 	}
 }
 
+func TestAStoreWithoutRoomRefusesNewOrdersAlone(t *testing.T) {
+	var full error
+	s := memstore.New(memstore.Config{Room: func() error { return full }})
+	uid := storetest.Buyer(1, 1)
+	a := storetest.Order(uid, "a")
+	if r := insert(s, a); r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+	full = errors.New("the mirror is behind")
+	r := insert(s, storetest.Order(uid, "a"), storetest.Order(uid, "b"))
+	if !r[0].Taken || r[0].Order.ID != a.ID {
+		t.Errorf("a repeat: %+v", r[0])
+	}
+	if !errors.Is(r[1].Err, cluster.ErrUnavailable) || !errors.Is(r[1].Err, full) {
+		t.Errorf("a new order: %v", r[1].Err)
+	}
+	full = nil
+	if r := insert(s, storetest.Order(uid, "b")); r[0].Err != nil || r[0].Taken {
+		t.Errorf("with room again: %+v", r[0])
+	}
+}
+
 // Orders reach the hook in the order of their stamps, each once, as they are
 // stored; what wasn't stored doesn't.
 func TestOnCommit(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/octopay/octopay/syncer/stream"
 )
 
 // A broker is a NATS server with JetStream inside this process. It listens on no
@@ -30,7 +31,7 @@ func startBroker(dir string) (*broker, error) {
 		s.Shutdown()
 		return nil, errors.New("broker: not ready after 10 s")
 	}
-	conn, err := nats.Connect("", nats.InProcessServer(s))
+	conn, err := stream.Connect("", "quickstart", nats.InProcessServer(s))
 	if err != nil {
 		s.Shutdown()
 		return nil, fmt.Errorf("broker: %w", err)

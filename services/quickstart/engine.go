@@ -50,7 +50,10 @@ func startMemory() (engine, error) {
 	}
 	// The store tells the tap of its commits; the tap asks the store for the time.
 	var commits *tap.Tap
-	store := memstore.New(memstore.Config{OnCommit: func(_ schema.Millis, orders []schema.Order) { commits.Commit(orders, nil) }})
+	store := memstore.New(memstore.Config{
+		Room:     func() error { return commits.Room() },
+		OnCommit: func(_ schema.Millis, orders []schema.Order) { commits.Commit(orders, nil) },
+	})
 	commits = tap.New(store.Now)
 	copies := mirror.NewMemory(shards)
 	return engine{
@@ -68,7 +71,7 @@ func startMemory() (engine, error) {
 				Map: shards, Sources: map[string]source.Source{server: commits}, Targets: targets, Stream: st, Log: p.Log,
 			})
 		},
-		close: func() error { commits.Close(); return nil },
+		close: func() error { return nil },
 	}, nil
 }
 

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/octopay/octopay/cluster"
@@ -67,14 +66,19 @@ func mirror(ctx context.Context, c config, program *boot.Program) (err error) {
 
 	const broker = "NATS"
 	program.Ready.Waiting(broker)
-	var nc *nats.Conn
-	if err := boot.Until(ctx, program.Log, broker, func(context.Context) (err error) {
-		nc, err = nats.Connect(c.NATSURL, nats.Name("syncerd"), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second))
-		return err
-	}); err != nil {
+	nc, err := stream.Connect(c.NATSURL, "syncerd")
+	if err != nil {
 		return err
 	}
 	defer nc.Close()
+	if err := boot.Until(ctx, program.Log, broker, func(context.Context) error {
+		if nc.IsConnected() {
+			return nil
+		}
+		return errors.Join(errors.New("not connected"), nc.LastError())
+	}); err != nil {
+		return err
+	}
 	program.Ready.Arrived(broker)
 
 	keeper := lease.NewKeeper(lease.NewSQL(databases.Meta()), lease.NewHolder(), lease.Config{Log: program.Log})

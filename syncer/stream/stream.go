@@ -90,8 +90,12 @@ type Stream struct {
 }
 
 // New returns the stream whose name and subjects begin with prefix. It asks NATS
-// nothing.
+// nothing. nc is one that Connect would make, without a buffer for reconnects; how to
+// reach NATS is learnt from it.
 func New(nc *nats.Conn, prefix string, c Config) (*Stream, error) {
+	if nc.Opts.ReconnectBufSize >= 0 {
+		return nil, errors.New("stream: the connection keeps messages over a reconnect; see Connect")
+	}
 	c = c.withDefaults()
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncTimeout(c.AckTimeout))
 	if err != nil {

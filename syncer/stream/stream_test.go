@@ -73,6 +73,7 @@ func writer(t *testing.T, s *Stream, server string) *Writer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(w.Close)
 	return w
 }
 
@@ -385,6 +386,18 @@ func TestAMarkThatCannotBeReadPromisesNothing(t *testing.T) {
 		t.Errorf("the last mark is %+v", last)
 	}
 	mark(t, w, 1, 10)
+}
+
+func TestAConnectionThatKeepsMessagesIsRefused(t *testing.T) {
+	stack := localstack.Test(t, localstack.NATS)
+	nc, err := nats.Connect(stack.NATSURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := New(nc, stack.Map.Prefix(), Config{}); err == nil {
+		t.Error("marks sent while NATS is away would arrive after its restart")
+	}
 }
 
 // After a break nothing can be taken for granted: what was sent last, and that a

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/syncer/mirrorpb"
@@ -20,14 +21,24 @@ type Mark struct {
 	At       schema.Millis // 0: nothing is promised
 }
 
-// A Writer publishes what comes from one server into one incarnation of the stream.
-// It is used by one goroutine. After any error but ErrFull it is over: what was sent
-// last may or may not be stored, and only a new Writer knows where to go on.
+// A Writer publishes what comes from one server into one incarnation of the stream,
+// over a connection of its own that is never made again: NATS can lose what it has
+// acknowledged when it restarts, and a mark that went to the server after such a
+// restart would speak of rows that went to the one before.
+//
+// It is used by one goroutine, and closed by it. After any error but ErrFull it is
+// over: what was sent last may or may not be stored, and only a new Writer knows where
+// to go on.
+//
+// A cluster of NATS servers can restart the one that keeps the stream without this
+// connection noticing; the stream has one replica, so that losing acknowledged messages
+// then takes the loss of that server's disk.
 type Writer struct {
 	s           *Stream
+	nc          *nats.Conn
+	js          jetstream.JetStream
 	server      string
 	incarnation string
-	connection  uint64
 	last        uint64 // sequence of the server's last mark, 0 if there is none
 	mark        Mark
 	marked      bool
@@ -35,11 +46,24 @@ type Writer struct {
 
 // Writer returns a Writer for a server. The stream must be in the state that info
 // says, apart from messages that came since.
-func (s *Stream) Writer(ctx context.Context, server string, info Info) (*Writer, error) {
-	w := &Writer{s: s, server: server, incarnation: info.Incarnation, connection: s.connection()}
-	st, err := s.handle(ctx)
+func (s *Stream) Writer(ctx context.Context, server string, info Info) (_ *Writer, err error) {
+	w := &Writer{s: s, server: server, incarnation: info.Incarnation}
+	options := s.nc.Opts
+	options.AllowReconnect, options.RetryOnFailedConnect = false, false
+	if w.nc, err = options.Connect(); err != nil {
+		return nil, fmt.Errorf("stream: connect: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			w.Close()
+		}
+	}()
+	if w.js, err = jetstream.New(w.nc, jetstream.WithPublishAsyncTimeout(s.config.AckTimeout)); err != nil {
+		return nil, fmt.Errorf("stream: %w", err)
+	}
+	st, err := w.js.Stream(ctx, s.Name())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("stream %s: %w", s.Name(), err)
 	}
 	if s.info(st.CachedInfo()).Incarnation != info.Incarnation {
 		return nil, ErrInterrupted
@@ -60,6 +84,9 @@ func (s *Stream) Writer(ctx context.Context, server string, info Info) (*Writer,
 	return w, nil
 }
 
+// Close gives up the writer's connection.
+func (w *Writer) Close() { w.nc.Close() }
+
 // Last returns the server's last mark in this incarnation, if there is one.
 func (w *Writer) Last() (Mark, bool) { return w.mark, w.marked }
 
@@ -70,12 +97,9 @@ func (w *Writer) Incarnation() string { return w.incarnation }
 // left over have to be published again, or all of them, which is harmless. It runs
 // to its end, at most AckTimeout, also when ctx ends meanwhile.
 func (w *Writer) Rows(ctx context.Context, messages []Packed) (left []Packed, err error) {
-	if err := w.check(); err != nil {
-		return messages, err
-	}
 	futures := make([]jetstream.PubAckFuture, 0, len(messages))
 	for _, m := range messages {
-		f, err := w.s.js.PublishAsync(w.s.rowSubject(m.Group), m.Data, jetstream.WithRetryAttempts(0))
+		f, err := w.js.PublishAsync(w.s.rowSubject(m.Group), m.Data, jetstream.WithRetryAttempts(0))
 		if err != nil {
 			return messages, interrupted("publish rows", err)
 		}
@@ -91,9 +115,6 @@ func (w *Writer) Rows(ctx context.Context, messages []Packed) (left []Packed, er
 			left = append(left, messages[i])
 		}
 	}
-	if err := w.check(); err != nil {
-		return messages, err
-	}
 	if len(left) > 0 {
 		return left, ErrFull
 	}
@@ -103,9 +124,6 @@ func (w *Writer) Rows(ctx context.Context, messages []Packed) (left []Packed, er
 // Mark publishes a mark. ErrFull: it is not stored and may be published again.
 // ErrSuperseded: somebody else publishes marks of this server.
 func (w *Writer) Mark(ctx context.Context, position source.Position, at schema.Millis) error {
-	if err := w.check(); err != nil {
-		return err
-	}
 	m := Mark{Server: w.server, Position: position, At: at}
 	data, err := proto.Marshal(&mirrorpb.Mark{
 		Server: m.Server, Position: position.String(), AtMs: int64(at), Incarnation: w.incarnation,
@@ -115,7 +133,7 @@ func (w *Writer) Mark(ctx context.Context, position source.Position, at schema.M
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.s.config.AckTimeout)
 	defer cancel()
-	ack, err := w.s.js.Publish(ctx, w.s.markSubject(w.server), data,
+	ack, err := w.js.Publish(ctx, w.s.markSubject(w.server), data,
 		jetstream.WithExpectLastSequencePerSubject(w.last), jetstream.WithRetryAttempts(0))
 	var said *jetstream.APIError
 	switch {
@@ -128,13 +146,6 @@ func (w *Writer) Mark(ctx context.Context, position source.Position, at schema.M
 		return interrupted("publish mark", err)
 	}
 	w.last, w.mark, w.marked = ack.Sequence, m, true
-	return nil
-}
-
-func (w *Writer) check() error {
-	if w.s.connection() != w.connection {
-		return fmt.Errorf("%w: the connection to NATS was lost", ErrInterrupted)
-	}
 	return nil
 }
 
@@ -162,7 +173,7 @@ func isFull(err error) bool {
 	return false
 }
 
-// DecodeMark reads the data of a mark message; a mark of another incarnation than
+// decodeMark reads the data of a mark message; a mark of another incarnation than
 // the stream's promises nothing.
 func decodeMark(data []byte) (m Mark, incarnation string, err error) {
 	var wire mirrorpb.Mark
