@@ -163,7 +163,7 @@ func TestTheLagSaysHowFarBehindADatabaseIs(t *testing.T) {
 	stuck.open = closed
 	stuck.mu.Unlock()
 	r.put(newOrder(9527, 1001))
-	eventually(t, "the lag of the database that is stuck grows", func() bool { return lag(first) > 5 })
+	eventually(t, "the lag of the database that is stuck grows", func() bool { return lag(first) > 4 })
 	eventually(t, "that of the other doesn't", func() bool { return lag(second) < 3 })
 	close(closed)
 	eventually(t, "it catches up", func() bool { return lag(first) < 3 })

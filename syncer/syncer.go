@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -211,20 +212,31 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// say notes what a loop does, and logs it if that is new.
+// say notes what a loop does, and logs it if that is new. Numbers, such as the port of
+// a connection that is refused again and again, make nothing new.
 func (s *Service) say(name, what string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.loops[name] == what {
+	last := s.loops[name]
+	s.loops[name] = what
+	if withoutDigits(last) == withoutDigits(what) {
 		return
 	}
-	s.loops[name] = what
 	level := slog.LevelInfo
 	if err != nil {
 		level = slog.LevelWarn
 	}
 	s.c.Log.Log(context.Background(), level, "mirror", "part", name, "state", what)
 	s.metrics.state(name, what == running)
+}
+
+func withoutDigits(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, s)
 }
 
 // sayRunning says that a loop is running, after a while: one that fails at once, again

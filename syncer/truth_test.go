@@ -96,7 +96,7 @@ func TestCompleteUntilWaitsForATransactionHeldOpen(t *testing.T) {
 		if _, until := r.list(1001); until > held.UpdatedAt {
 			t.Fatalf("complete until %d, but a transaction stamped %d is open", until, held.UpdatedAt)
 		}
-		return schema.MillisOf(time.Now()) > held.UpdatedAt+4000
+		return schema.MillisOf(time.Now()) > held.UpdatedAt+3000
 	})
 	w.commit()
 	eventually(t, "the list is complete", func() bool {

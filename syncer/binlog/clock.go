@@ -23,6 +23,9 @@ import (
 // What innodb_trx shows is a copy that InnoDB renews only if nobody has read it for
 // 0.1 s. Whether the copy is new shows by its own entry for this connection: it holds
 // the text of this very query, which has a number of its own.
+//
+// Any read-write transaction counts, whoever left it open: an operator's, or that of a
+// dump with --single-transaction. Marks stand still meanwhile, and the lag shows it.
 type clock struct {
 	s      *Source
 	conn   *sql.Conn
