@@ -67,17 +67,9 @@ type Config struct {
 // mintMax is how many ids one create may use up on duplicates.
 const mintMax = 3
 
-// queueWaitMax is how long an order waits for its transaction to begin. With what a
-// transaction and its settling may take it stays below the 10 s of an answer.
-const queueWaitMax = 2500 * time.Millisecond
-
-// replaceWait is how long a create that met a duplicate waits for another worker
-// number.
-const replaceWait = 2 * time.Second
-
-// serverTransactions is how many transactions of one queue are in flight on one
-// server: two serve best, throughput falls with more.
-const serverTransactions = 2
+// beginMax is how long after its arrival the last transaction of a create may begin.
+// With what a transaction and its settling may take the answer stays below 10 s.
+const beginMax = 2500 * time.Millisecond
 
 // NewService returns a service of the orders in store. It creates nothing until Run
 // runs.
@@ -90,7 +82,7 @@ func NewService(shards *shardmap.Map, store Store, ids IDs, c Config) *Service {
 	for _, db := range shards.Databases(shardmap.UID) {
 		gate := gates[db.Server.Name]
 		if gate == nil {
-			gate = lane.NewGate(serverTransactions)
+			gate = lane.NewGate(0)
 			gates[db.Server.Name] = gate
 		}
 		config := c.Lane
@@ -117,9 +109,11 @@ func (s *Service) Run(ctx context.Context) error {
 // lane.ErrClosed, cluster.ErrUnavailable, or a fault.
 func (s *Service) Create(ctx context.Context, n New) (Created, error) {
 	database := s.shards.Locate(n.UID).Database
-	var patience time.Duration
+	ctx, cancel := context.WithTimeout(ctx, beginMax)
+	defer cancel()
+	mint := func() (idgen.ID, error) { return s.ids.Next(n.UID) }
 	for range mintMax {
-		id, err := s.mint(ctx, n.UID, patience)
+		id, err := mint()
 		if err != nil {
 			return Created{}, fmt.Errorf("%w: %w", ErrNoWorker, err)
 		}
@@ -128,7 +122,7 @@ func (s *Service) Create(ctx context.Context, n New) (Created, error) {
 		case errors.Is(err, ErrDuplicateID):
 			s.alarm(id)
 			s.ids.GiveBack(id.Worker())
-			patience = replaceWait
+			mint = func() (idgen.ID, error) { return s.mintSoon(ctx, n.UID) }
 		case err != nil:
 			return Created{}, err
 		case r.Taken && !n.made(r.Order):
@@ -143,8 +137,6 @@ func (s *Service) Create(ctx context.Context, n New) (Created, error) {
 // insert passes an order through its lane. The end of ctx withdraws it as long as its
 // transaction hasn't begun.
 func (s *Service) insert(ctx context.Context, database int, o schema.Order) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, queueWaitMax)
-	defer cancel()
 	r, err := s.lanes[database-1].Do(ctx, o, packetBytes(o))
 	if err != nil {
 		return Result{}, err
@@ -152,10 +144,9 @@ func (s *Service) insert(ctx context.Context, database int, o schema.Order) (Res
 	return r, r.Err
 }
 
-// mint makes an id, trying again for so long while there is no worker number.
-func (s *Service) mint(ctx context.Context, uid int64, patience time.Duration) (idgen.ID, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+// mintSoon makes an id as soon as there is a worker number, or returns at the end of
+// ctx why there is none.
+func (s *Service) mintSoon(ctx context.Context, uid int64) (idgen.ID, error) {
 	for {
 		id, err := s.ids.Next(uid)
 		if err == nil {

@@ -91,7 +91,15 @@ func (s *Store) Insert(ctx context.Context, database int, orders []schema.Order)
 		for at, i := range first {
 			batch[at] = orders[i]
 		}
-		budget := lane.Budget{Transaction: max(time.Until(until), time.Millisecond), Settle: s.budget.Settle}
+		left := time.Until(until)
+		if left <= 0 {
+			// Another attempt would be cut off after it was sent: then it is better not made.
+			for _, i := range rest {
+				results[i].Err = unavailable(lane.ErrNotRun)
+			}
+			break
+		}
+		budget := lane.Budget{Transaction: left, Settle: s.budget.Settle}
 		outcomes := lane.Commit(ctx, budget, batch, func(ctx context.Context, orders []schema.Order) (out []ordersvc.Result, err error) {
 			err = w.do(ctx, func(c *sql.Conn) error {
 				out, err = insert(ctx, c, w.db.Schema(), s.epoch, orders)
