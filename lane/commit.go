@@ -56,7 +56,8 @@ type Attempt[O, R any] func(ctx context.Context, ops []O) ([]R, error)
 //	lock not got      the batch again, at most 3 times, with jitter
 //	unavailable       all of it is answered with that (not sent, read-only, epoch)
 //	refused           halves, again and again, so that only the guilty operation is
-//	                  answered with it (also a duplicate key, and a packet too big)
+//	                  answered with it (also a duplicate key, a packet too big, and
+//	                  a table that is missing)
 //	outcome unknown   the same batch again, until an attempt succeeds
 //
 // An attempt of unknown outcome may yet commit, however the later ones fail. So from
@@ -111,7 +112,7 @@ func (c *committer[O, R]) commit(ops []O, out []Outcome[R], s state) {
 			tries = 0
 		}
 		switch {
-		case class == dberr.Refused, class == dberr.Duplicate, class == dberr.TooBig:
+		case class == dberr.Refused, class == dberr.Duplicate, class == dberr.TooBig, class == dberr.Missing:
 			if len(ops) == 1 {
 				fail(out, s, err)
 				return

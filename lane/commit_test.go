@@ -220,6 +220,7 @@ func TestCommit(t *testing.T) {
 		{"no connection", b, always(driver.ErrBadConn), driver.ErrBadConn, 1},
 		{"refused alone", a, always(server(1406)), server(1406), 1},
 		{"refused, each half refused", b, always(server(1406)), server(1406), 3},
+		{"a table is missing, the halves have theirs", b, []error{server(1146)}, nil, 3},
 		{"a duplicate key", a, always(server(1062)), server(1062), 1},
 		{"too big, the halves fit", b, []error{server(1153)}, nil, 3},
 		{"the answer is lost", b, []error{mysql.ErrInvalidConn}, nil, 2},

@@ -196,11 +196,11 @@ func (l *Lane[O, R]) Run(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	for l.wait() {
 		// The batch is taken after the gate: what arrives meanwhile goes with it.
-		l.config.Gate.acquire(ctx)
+		leave := l.config.Gate.acquire(ctx)
 		if batch := l.take(); len(batch) > 0 {
 			l.run(ctx, batch)
 		}
-		l.config.Gate.release()
+		leave()
 	}
 	return nil
 }

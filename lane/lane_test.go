@@ -173,7 +173,7 @@ func TestBoundedQueue(t *testing.T) {
 func TestGateIsTakenBeforeTheBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := NewGate(1)
-		gate.acquire(background)
+		leave := gate.acquire(background)
 		var sizes []int
 		l := New(Config{Gate: gate}, func(_ context.Context, ops []int) []int {
 			sizes = append(sizes, len(ops))
@@ -185,13 +185,67 @@ func TestGateIsTakenBeforeTheBatch(t *testing.T) {
 			all.Go(func() { _, _ = l.Do(background, i, 1) })
 			synctest.Wait()
 		}
-		gate.release()
+		leave()
 		all.Wait()
 		stop()
 		if fmt.Sprint(sizes) != "[4]" {
 			t.Errorf("batches of %v, want one of 4", sizes)
 		}
 	})
+}
+
+// Two databases whose every transaction hangs don't keep a third of their server
+// waiting: it gets a place again and again. The twin, whose places are kept for as long
+// as a transaction takes, shows that they would.
+func TestALaneThatHangsGivesItsPlaceUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if longest, done := besideHangingLanes(t, placeMax); longest > placeMax+10*time.Millisecond || done < 4000 {
+			t.Errorf("%d transactions in a minute, the longest took %v", done, longest)
+		}
+		if longest, done := besideHangingLanes(t, time.Hour); longest < 5*time.Second || done > 20 {
+			t.Errorf("without the guard: %d transactions in a minute, the longest took %v: this test shows nothing", done, longest)
+		}
+	})
+}
+
+// besideHangingLanes runs a lane for a minute beside two of its server whose
+// transactions take 6 s.
+func besideHangingLanes(t *testing.T, most time.Duration) (longest time.Duration, done int) {
+	gate := NewGate(2)
+	gate.most = most
+	lane := func(takes time.Duration) *Lane[int, int] {
+		return New(Config{Gate: gate}, func(_ context.Context, ops []int) []int {
+			time.Sleep(takes)
+			return ops
+		})
+	}
+	healthy := lane(10 * time.Millisecond)
+	stops := []func(){run(t, healthy)}
+	until := time.Now().Add(time.Minute)
+	var all sync.WaitGroup
+	for range 2 {
+		locked := lane(6 * time.Second)
+		stops = append(stops, run(t, locked))
+		all.Go(func() {
+			for time.Now().Before(until) {
+				_, _ = locked.Do(background, 1, 1)
+			}
+		})
+	}
+	synctest.Wait() // both are in flight
+	for time.Now().Before(until) {
+		start := time.Now()
+		if _, err := healthy.Do(background, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		longest = max(longest, time.Since(start))
+		done++
+	}
+	all.Wait()
+	for _, stop := range stops {
+		stop()
+	}
+	return longest, done
 }
 
 // run starts l and returns how to stop it: that waits until all is answered.

@@ -37,11 +37,15 @@ const (
 	// Retryable means that a lock was not got, and nothing of the transaction will
 	// be kept once it is rolled back. The same transaction may work now.
 	Retryable
-	// Stale means that the database obeys another epoch than ours: the guard of a
-	// packet refused itself. Nothing is written with this map.
+	// Stale means that the database obeys another epoch than ours, or isn't the one that
+	// our map says: the guard of a packet refused itself, or that of a connection did.
+	// Nothing is written with this map.
 	Stale
 	// ReadOnly means that the server takes no writes: it was demoted.
 	ReadOnly
+	// Missing means that the schema or the table isn't there, or isn't there for us: the
+	// statement is right, and its database is away.
+	Missing
 	// TooBig means that the packet is larger than the server takes; nothing of it
 	// ran. Parts of it may fit.
 	TooBig
@@ -52,7 +56,7 @@ const (
 	Unknown
 )
 
-var names = [...]string{"none", "not sent", "duplicate", "retryable", "stale epoch", "read-only", "too big", "refused", "unknown"}
+var names = [...]string{"none", "not sent", "duplicate", "retryable", "stale epoch", "read-only", "missing", "too big", "refused", "unknown"}
 
 func (c Class) String() string {
 	if c >= 0 && int(c) < len(names) {
@@ -76,6 +80,11 @@ const (
 	optionPrevents      = 1290 // --read-only
 	readOnlyTransaction = 1792
 	readOnlyMode        = 1836
+	databaseDenied      = 1044
+	noSuchDatabase      = 1049
+	tableDenied         = 1142
+	noSuchTable         = 1146
+	noSuchTableInEngine = 1932
 	packetTooLarge      = 1153
 	serverShutdown      = 1053
 	queryInterrupted    = 1317 // KILL QUERY; may hit a COMMIT
@@ -126,6 +135,8 @@ func ofNumber(n uint16) Class {
 		return Stale
 	case optionPrevents, readOnlyTransaction, readOnlyMode:
 		return ReadOnly
+	case databaseDenied, noSuchDatabase, tableDenied, noSuchTable, noSuchTableInEngine:
+		return Missing
 	case packetTooLarge:
 		return TooBig
 	case serverShutdown, queryInterrupted, connectionKilled, statementTimeout:

@@ -56,11 +56,16 @@ func TestOf(t *testing.T) {
 		{"read-only transaction", said(1792), ReadOnly},
 		{"read-only mode", said(1836), ReadOnly},
 
+		{"no such table", said(1146), Missing},
+		{"no such database", said(1049), Missing},
+		{"a database that isn't ours any more", said(1044), Missing},
+		{"a table that isn't ours any more", said(1142), Missing},
+		{"a table without its file", said(1932), Missing},
+
 		{"the server finds the packet too big", said(1153), TooBig},
 		{"the driver finds the packet too big", mysql.ErrPktTooLarge, TooBig},
 
 		{"value too long", said(1406), Refused},
-		{"no such table", said(1146), Refused},
 		{"a SIGNAL of a trigger", said(1644), Refused},
 		{"check constraint", said(4025), Refused},
 
@@ -108,7 +113,7 @@ func TestEveryServerErrorHasAClass(t *testing.T) {
 	for n := range 1 << 16 {
 		counts[ofNumber(uint16(n))]++
 	}
-	want := map[Class]int{NotSent: 5, Duplicate: 1, Retryable: 3, Stale: 1, ReadOnly: 3, TooBig: 1, Unknown: 4, Refused: 1<<16 - 18}
+	want := map[Class]int{NotSent: 5, Duplicate: 1, Retryable: 3, Stale: 1, ReadOnly: 3, Missing: 5, TooBig: 1, Unknown: 4, Refused: 1<<16 - 23}
 	for c := None; c <= Unknown; c++ {
 		if counts[c] != want[c] {
 			t.Errorf("%v: %d numbers, want %d", c, counts[c], want[c])
