@@ -332,6 +332,7 @@ func TestNATSDies(t *testing.T) {
 			w, err = s.Writer(t.Context(), "uid-z", info)
 			return err == nil
 		})
+		defer w.Close()
 		for last := uint64(0); last <= applied; {
 			if err := w.Mark(t.Context(), source.Position{}, 0); err != nil {
 				t.Fatal(err)

@@ -101,12 +101,9 @@ func TestCompleteUntilWaitsForATransactionHeldOpen(t *testing.T) {
 	w.commit()
 	eventually(t, "the list is complete", func() bool {
 		list, until := r.list(1001)
-		if until > held.UpdatedAt {
-			if list, _ = r.list(1001); len(list) != 2 {
-				t.Fatalf("complete until %d, but the order of %d isn't there", until, held.UpdatedAt)
-			}
-			return true
+		if until > held.UpdatedAt && len(list) != 2 {
+			t.Fatalf("complete until %d, but the order of %d isn't there", until, held.UpdatedAt)
 		}
-		return false
+		return until > held.UpdatedAt
 	})
 }

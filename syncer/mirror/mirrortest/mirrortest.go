@@ -56,7 +56,6 @@ type feeder struct {
 	Mirror
 	target apply.Target
 	at     apply.Progress
-	ids    int64
 }
 
 func feed(m Mirror, database int) *feeder {
