@@ -26,12 +26,19 @@ var (
 	// ErrOldMap reports that the database obeys a map of a higher epoch than the
 	// caller's. Nothing was changed; get the newer map.
 	ErrOldMap = errors.New("schema: the database obeys a newer map")
+
+	// ErrMissing reports a database that was to be there. Nothing was made.
+	ErrMissing = errors.New("schema: the database is not there")
 )
 
 // Migrate brings the database at place up to date: it makes the schema when there
 // is none, runs the migrations that it lacks, and writes which database it is and
 // the epoch that it obeys, which never falls. Done twice, it changes nothing the
-// second time. The meta database, whose Cluster is "", has no owner.
+// second time.
+//
+// The meta database, whose Cluster is "", has no owner. One that is made gives out
+// worker numbers at once, so this must be the first that the installation has; see
+// Found.
 //
 // db is a pool on place.Server with parseTime=true; it needs no default database.
 // One connection of it does everything and is closed at the end, never given back to the pool:
@@ -45,13 +52,46 @@ var (
 // MariaDB commits at every CREATE and ALTER, so a migration that was cut off leaves
 // a part of itself: each must be written so that it can run again over that part.
 func Migrate(ctx context.Context, db *sql.DB, place shardmap.Database, epoch shardmap.Epoch) error {
-	if err := migrate(ctx, db, place, epoch); err != nil {
+	return alone(ctx, db, place, func(db *sql.DB) error {
+		if err := create(ctx, db, place); err != nil {
+			return err
+		}
+		return migrate(ctx, db, place, epoch)
+	})
+}
+
+// Upgrade is Migrate for a database of a cluster that was made before. Where it isn't, it
+// makes nothing and returns ErrMissing.
+func Upgrade(ctx context.Context, db *sql.DB, place shardmap.Database, epoch shardmap.Epoch) error {
+	return alone(ctx, db, place, func(db *sql.DB) error {
+		if _, there, err := Look(ctx, db, place); err != nil {
+			return err
+		} else if !there {
+			return ErrMissing
+		}
+		if err := use(ctx, db, place); err != nil {
+			return err
+		}
+		return migrate(ctx, db, place, epoch)
+	})
+}
+
+// alone calls f with a pool of one connection, always the same, that holds the lock of
+// the database at place.
+func alone(ctx context.Context, db *sql.DB, place shardmap.Database, f func(*sql.DB) error) error {
+	if err := oneConnection(ctx, db, func(lent *sql.DB) error {
+		if err := lock(ctx, lent, place.Schema); err != nil {
+			return err
+		}
+		defer unlock(ctx, lent)
+		return f(lent)
+	}); err != nil {
 		return fmt.Errorf("migrate %s: %w", place, err)
 	}
 	return nil
 }
 
-func migrate(ctx context.Context, db *sql.DB, place shardmap.Database, epoch shardmap.Epoch) error {
+func oneConnection(ctx context.Context, db *sql.DB, f func(*sql.DB) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
@@ -65,7 +105,7 @@ func migrate(ctx context.Context, db *sql.DB, place shardmap.Database, epoch sha
 		}
 		lent := sql.OpenDB(lender{one})
 		lent.SetMaxOpenConns(1)
-		result = errors.Join(migrateOn(ctx, lent, place, epoch), lent.Close())
+		result = errors.Join(f(lent), lent.Close())
 		return driver.ErrBadConn // closes it, and with that the lock and the default database go
 	})
 	if errors.Is(discarded, driver.ErrBadConn) {
@@ -74,21 +114,30 @@ func migrate(ctx context.Context, db *sql.DB, place shardmap.Database, epoch sha
 	return errors.Join(result, discarded, conn.Close())
 }
 
-// migrateOn does it all; db has one connection, always the same.
-func migrateOn(ctx context.Context, db *sql.DB, place shardmap.Database, epoch shardmap.Epoch) error {
-	if err := lock(ctx, db, place.Schema); err != nil {
+// create makes the schema if there is none, and makes it the default.
+func create(ctx context.Context, db *sql.DB, place shardmap.Database) error {
+	if _, err := db.ExecContext(ctx, "CREATE DATABASE IF NOT EXISTS `"+place.Schema+"` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"); err != nil {
 		return err
 	}
-	defer unlock(ctx, db)
-	name := "`" + place.Schema + "`"
-	if _, err := db.ExecContext(ctx, "CREATE DATABASE IF NOT EXISTS "+name+" CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"); err != nil {
-		return err
-	}
-	if _, err := db.ExecContext(ctx, "USE "+name); err != nil {
+	return use(ctx, db, place)
+}
+
+func use(ctx context.Context, db *sql.DB, place shardmap.Database) error {
+	_, err := db.ExecContext(ctx, "USE `"+place.Schema+"`")
+	return err
+}
+
+// migrate brings the schema at place, which is the default, up to date.
+func migrate(ctx context.Context, db *sql.DB, place shardmap.Database, epoch shardmap.Epoch) error {
+	if place.Cluster == "" {
+		if err := up(ctx, db, place.Cluster); err != nil {
+			return err
+		}
+		_, err := openNumbers(ctx, db, 0)
 		return err
 	}
 	// Somebody else's database must not be altered, so its owner is asked first.
-	if _, err := owner(ctx, db, place, epoch); err != nil {
+	if _, err := settled(ctx, db, place, epoch); err != nil {
 		return err
 	}
 	if err := up(ctx, db, place.Cluster); err != nil {
@@ -154,41 +203,72 @@ func completeVersions(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
+// isNoTable reports that a table, or its schema, isn't there.
 func isNoTable(err error) bool {
 	var refused *mysql.MySQLError
-	return errors.As(err, &refused) && refused.Number == 1146
+	return errors.As(err, &refused) && (refused.Number == 1146 || refused.Number == 1049)
 }
 
-// owner reports whether the database says already that it is place at this epoch;
-// what it may not be is an error. A database that is new says nothing.
-func owner(ctx context.Context, db *sql.DB, place shardmap.Database, epoch shardmap.Epoch) (settled bool, err error) {
-	if place.Cluster == "" {
-		return true, nil
+// An Owner is what a database of a cluster says of itself.
+type Owner struct {
+	Cluster shardmap.Cluster
+	Number  int
+	Epoch   shardmap.Epoch // of the map that it obeys
+}
+
+// Is reports whether the owner is that of place under a map of epoch; the error, which
+// is ErrOldMap when the database obeys a newer map, says what it is instead.
+func (o Owner) Is(place shardmap.Database, epoch shardmap.Epoch) error {
+	switch {
+	case o.Cluster != place.Cluster || o.Number != place.Number:
+		return fmt.Errorf("it is database %d of the %s cluster, not %d of %s", o.Number, o.Cluster, place.Number, place.Cluster)
+	case o.Epoch > epoch:
+		return fmt.Errorf("%w: its epoch is %d, ours %d", ErrOldMap, o.Epoch, epoch)
 	}
-	var (
-		cluster shardmap.Cluster
-		number  int
-		obeys   shardmap.Epoch
-	)
-	err = db.QueryRowContext(ctx, "SELECT cluster, `database`, epoch FROM owner WHERE id = 1").Scan(&cluster, &number, &obeys)
+	return nil
+}
+
+// Look returns what the schema of a cluster's database at place says it is. It is not
+// there where there is no such schema, or one that says nothing: one that nobody has
+// made, or not to the end. db is a pool on place.Server. Look changes nothing.
+func Look(ctx context.Context, db *sql.DB, place shardmap.Database) (o Owner, there bool, err error) {
+	err = db.QueryRowContext(ctx, "SELECT cluster, `database`, epoch FROM `"+place.Schema+"`.owner WHERE id = 1").Scan(&o.Cluster, &o.Number, &o.Epoch)
 	switch {
 	case errors.Is(err, sql.ErrNoRows), isNoTable(err):
-		return false, nil
+		return Owner{}, false, nil
 	case err != nil:
-		return false, err
-	case cluster != place.Cluster || number != place.Number:
-		return false, fmt.Errorf("it is database %d of the %s cluster, not %d of %s", number, cluster, place.Number, place.Cluster)
-	case obeys > epoch:
-		return false, fmt.Errorf("%w: its epoch is %d, ours %d", ErrOldMap, obeys, epoch)
+		return Owner{}, false, err
 	}
-	return obeys == epoch, nil
+	return o, true, nil
+}
+
+// Close raises the epoch that the database at place obeys, if it is there, and so ends
+// the writes of programs that follow an older map: those of a place that it was moved
+// away from. db is a pool on place.Server.
+func Close(ctx context.Context, db *sql.DB, place shardmap.Database, epoch shardmap.Epoch) error {
+	_, err := db.ExecContext(ctx, "UPDATE `"+place.Schema+"`.owner SET epoch = GREATEST(epoch, ?) WHERE id = 1 AND cluster = ? AND `database` = ?",
+		epoch, place.Cluster, place.Number)
+	if err != nil && !isNoTable(err) {
+		return fmt.Errorf("close %s: %w", place, err)
+	}
+	return nil
+}
+
+// settled reports whether the database says already that it is place at this epoch;
+// what it may not be is an error. A database that is new says nothing.
+func settled(ctx context.Context, db *sql.DB, place shardmap.Database, epoch shardmap.Epoch) (bool, error) {
+	o, there, err := Look(ctx, db, place)
+	if err != nil || !there {
+		return false, err
+	}
+	return o.Epoch == epoch, o.Is(place, epoch)
 }
 
 // own writes the owner row. Others raise the epoch too, so the statement itself sees
 // to it that it never falls.
 func own(ctx context.Context, db *sql.DB, place shardmap.Database, epoch shardmap.Epoch) error {
-	settled, err := owner(ctx, db, place, epoch)
-	if err != nil || settled {
+	done, err := settled(ctx, db, place, epoch)
+	if err != nil || done {
 		return err
 	}
 	if _, err := db.ExecContext(ctx,
@@ -196,7 +276,7 @@ func own(ctx context.Context, db *sql.DB, place shardmap.Database, epoch shardma
 		place.Cluster, place.Number, epoch); err != nil {
 		return err
 	}
-	_, err = owner(ctx, db, place, epoch)
+	_, err = settled(ctx, db, place, epoch)
 	return err
 }
 

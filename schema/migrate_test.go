@@ -109,7 +109,7 @@ func TestMigrateMakesTheTablesOfTheDesign(t *testing.T) {
 				"journal": {"bid,recorded_at,order_id,seq", "unique order_id,seq"},
 			},
 		},
-		{m.Meta(), []string{"lease", "shard_map"}, nil},
+		{m.Meta(), []string{"database_made", "lease", "shard_map"}, nil},
 	} {
 		if err := schema.Migrate(t.Context(), db, c.place, m.Epoch()); err != nil {
 			t.Fatal(err)
