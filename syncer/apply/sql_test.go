@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/internal/dberr"
 	"github.com/octopay/octopay/internal/faultproxy"
@@ -121,7 +122,8 @@ func TestAFaultOfTheDatabaseIsNoDeadLetter(t *testing.T) {
 	}
 	rename("order_1", "away")
 	c := change(0, order(1, 1), order(2, 2))
-	if _, err := target.Apply(t.Context(), c); dberr.Of(err) != dberr.Refused {
+	var said *mysql.MySQLError
+	if _, err := target.Apply(t.Context(), c); !errors.As(err, &said) || said.Number != 1146 {
 		t.Fatalf("without a table: %v", err)
 	}
 	rename("away", "order_1")
