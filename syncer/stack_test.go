@@ -243,6 +243,10 @@ type load struct {
 	done bool
 }
 
+// loadPause is the pace of one lane: enough to be in the way of every fault, and not so
+// much that comparing all rows is what a test does.
+const loadPause = 15 * time.Millisecond
+
 func (r *rig) load() *load {
 	l := &load{}
 	l.more.L = &l.mu
@@ -252,7 +256,10 @@ func (r *rig) load() *load {
 		l.wg.Go(func() {
 			defer w.close()
 			var orders []schema.Order
+			pace := time.NewTicker(loadPause)
+			defer pace.Stop()
 			for l.next() && !r.t.Failed() {
+				<-pace.C
 				at := w.begin()
 				for range 1 + rand.IntN(4) {
 					if i := rand.IntN(2 * (len(orders) + 1)); i < len(orders) {
@@ -403,7 +410,7 @@ func (r *rig) audit() (stop func()) {
 			select {
 			case <-done:
 				return
-			case <-time.After(50 * time.Millisecond):
+			case <-time.After(250 * time.Millisecond):
 			}
 			until := make([]schema.Millis, r.c.Map().Size())
 			for i := range until {

@@ -94,8 +94,8 @@ func (w *Writer) Last() (Mark, bool) { return w.mark, w.marked }
 func (w *Writer) Incarnation() string { return w.incarnation }
 
 // Rows publishes messages of rows, and returns when each is stored. ErrFull: those
-// left over have to be published again, or all of them, which is harmless. It runs
-// to its end, at most AckTimeout, also when ctx ends meanwhile.
+// left over have to be published again, or all of them, which is harmless. When ctx
+// ends meanwhile it returns at once, and what was stored isn't known.
 func (w *Writer) Rows(ctx context.Context, messages []Packed) (left []Packed, err error) {
 	futures := make([]jetstream.PubAckFuture, 0, len(messages))
 	for _, m := range messages {
@@ -113,6 +113,8 @@ func (w *Writer) Rows(ctx context.Context, messages []Packed) (left []Packed, er
 				return messages, interrupted("publish rows", err)
 			}
 			left = append(left, messages[i])
+		case <-ctx.Done():
+			return messages, ctx.Err()
 		}
 	}
 	if len(left) > 0 {
@@ -131,7 +133,7 @@ func (w *Writer) Mark(ctx context.Context, position source.Position, at schema.M
 	if err != nil {
 		return fmt.Errorf("stream: mark: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.s.config.AckTimeout)
+	ctx, cancel := context.WithTimeout(ctx, w.s.config.AckTimeout)
 	defer cancel()
 	ack, err := w.js.Publish(ctx, w.s.markSubject(w.server), data,
 		jetstream.WithExpectLastSequencePerSubject(w.last), jetstream.WithRetryAttempts(0))
