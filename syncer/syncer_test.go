@@ -141,3 +141,19 @@ func (r *rig) messages(js jetstream.JetStream) (out []*jetstream.RawStreamMsg) {
 	}
 	return out
 }
+
+// Fault 18: as large as a row can be, and many of them in one transaction.
+func TestFault18TheLargestRowsArrive(t *testing.T) {
+	r := newRig(t, localstack.Test(t, all...))
+	r.seed()
+	r.run(r.service(stream.Config{}))
+	var orders []schema.Order
+	for range 40 { // 2.5 MB for one group: many messages, and more than one transaction of the applier
+		o := newOrder(9527, 1001)
+		o.Metadata = `{"k":"` + strings.Repeat("x", 65_000) + `"}`
+		o.Subject = strings.Repeat("\U0001F600", 256)
+		orders = append(orders, o)
+	}
+	r.put(orders...)
+	r.equal()
+}
