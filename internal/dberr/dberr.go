@@ -161,10 +161,14 @@ type Error struct {
 	Err   error
 }
 
-// Error names the class, and the server's error number where there is one.
+// Error names the class, and the server's error number where there is one, with what
+// it means in words of ours.
 func (e *Error) Error() string {
 	var said *mysql.MySQLError
 	if errors.As(e.Err, &said) {
+		if w := words[said.Number]; w != "" {
+			return fmt.Sprintf("%s: %s (server error %d)", e.Class, w, said.Number)
+		}
 		return fmt.Sprintf("%s: server error %d", e.Class, said.Number)
 	}
 	return fmt.Sprintf("%s: %v", e.Class, e.Err)

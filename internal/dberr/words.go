@@ -1,0 +1,48 @@
+package dberr
+
+// words say what the server's error numbers mean to an operator. They stand in place
+// of the server's own text, which quotes users, addresses and values. A number that
+// isn't here is printed alone.
+var words = map[uint16]string{
+	tooManyConnections:  "too many connections",
+	accessDenied:        "access denied: the user or the password is wrong",
+	hostBlocked:         "this host is blocked after too many connection errors",
+	hostNotAllowed:      "this host may not connect",
+	tooManyOfUser:       "this user has too many connections",
+	duplicateEntry:      "a unique key is taken",
+	recordChanged:       "the row changed since it was read",
+	lockWaitTimeout:     "a lock was not got in time",
+	deadlock:            "deadlock",
+	subqueryRows:        "the owner row has another epoch",
+	optionPrevents:      "the server is read-only, or an option of it forbids this",
+	readOnlyTransaction: "the transaction is read-only",
+	readOnlyMode:        "the server is read-only",
+	databaseDenied:      "access denied: the user has no rights on this database",
+	noSuchDatabase:      "no such database",
+	tableDenied:         "access denied: the user may not do this with this table",
+	noSuchTable:         "no such table",
+	noSuchTableInEngine: "the table's data is missing",
+	packetTooLarge:      "the packet is larger than max_allowed_packet",
+	serverShutdown:      "the server is shutting down",
+	queryInterrupted:    "the statement was killed",
+	connectionKilled:    "the connection was killed",
+	statementTimeout:    "the statement took longer than max_statement_time",
+
+	1021: "the disk is full",
+	1041: "the server is out of memory",
+	1048: "a column may not be null",
+	1054: "no such column",
+	1064: "the statement is not understood",
+	1114: "the table is full",
+	1227: "access denied: the user lacks a global privilege",
+	1251: "the server and the client know no common way to log in",
+	1264: "a number is out of its column's range",
+	1265: "a value does not fit its column",
+	1366: "a value does not suit its column",
+	1370: "access denied: the user may not run this routine",
+	1406: "a value is too long for its column",
+	1524: "the user's way to log in is not loaded on the server",
+	1698: "access denied: this user does not log in with a password",
+	4025: "a check of the table failed",
+	4151: "access denied: the account is locked",
+}
