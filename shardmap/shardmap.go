@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"regexp"
 	"slices"
@@ -88,14 +89,20 @@ var (
 	nameRule   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 )
 
-// Parse reads the text of a map, YAML in the form of Spec; an unknown field is an
-// error.
+// Parse reads the text of a map, one YAML document in the form of Spec; an unknown
+// field is an error.
 func Parse(text []byte) (*Map, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	var spec Spec
-	if err := dec.Decode(&spec); err != nil {
+	if err := dec.Decode(&spec); errors.Is(err, io.EOF) {
+		return nil, errors.New("shard map: it is empty")
+	} else if err != nil {
 		return nil, fmt.Errorf("shard map: %w", err)
+	}
+	// Nobody could say which of two is meant.
+	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return nil, errors.New("shard map: there is something after the first YAML document; a map is one document")
 	}
 	return New(spec)
 }

@@ -135,9 +135,20 @@ func TestParse(t *testing.T) {
 	if again.Hash() != m.Hash() || again.Epoch() != m.Epoch() {
 		t.Errorf("the canonical text reads back as another map")
 	}
-	for _, bad := range []string{"", "epoch: one", string(m.Text()) + "colour: blue\n"} {
-		if _, err := shardmap.Parse([]byte(bad)); err == nil {
-			t.Errorf("%.20q is accepted", bad)
+	if m, err := shardmap.Parse([]byte("---\n" + string(m.Text()) + "...\n# the end\n")); err != nil || m.Hash() != again.Hash() {
+		t.Errorf("with the marks of one document: %v", err)
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"nothing":                {"", "it is empty"},
+		"only a comment":         {"# later\n", "it is empty"},
+		"a word for a number":    {"epoch: one", "line 1"},
+		"an unknown field":       {string(m.Text()) + "colour: blue\n", "colour"},
+		"two maps":               {string(m.Text()) + "---\n" + string(mustNew(t, spec(8)).Text()), "one document"},
+		"a second that is empty": {string(m.Text()) + "---\n", "one document"},
+		"a second that is wrong": {string(m.Text()) + "---\n{", "one document"},
+	} {
+		if _, err := shardmap.Parse([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one about %q", name, err, c.want)
 		}
 	}
 }
