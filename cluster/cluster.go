@@ -1,27 +1,33 @@
-// Package cluster opens the databases of a shard map and hands out their
-// connections. No other package knows an address or a password.
+// Package cluster opens the databases of a shard map, hands out their connections, and
+// replaces both while the process runs. Among the packages that write and read orders
+// it alone knows an address or a password; what reads a server's log instead of its
+// tables (syncer/binlog) has a connection of its own.
 //
-// It decides which connection may be used: one whose database says, in its owner
-// row, that it is the database of the map, under the map's epoch. It bounds how many
-// reads of a database run at once, so that nobody ever waits inside database/sql,
-// whose wait has no bound. It leaves to its callers what they say over a
-// connection.
+// It decides
+//   - which connection may be used: one whose database says, in its owner row, that it
+//     is the database of the map, under the map's epoch;
+//   - which map that is: of those in the meta database the one of the highest epoch,
+//     from the moment on at which Run sees it;
+//   - which database is asked at all: one that doesn't answer is left alone, so that
+//     its callers learn so at once, and those of other databases learn nothing of it;
+//   - how many reads of a database run at once, so that nobody ever waits inside
+//     database/sql, whose wait has no bound.
+//
+// It leaves to its callers what they say over a connection, and to the guard of every
+// write's own transaction that the epoch is still the same when it is written.
 //
 // No connection has a default database: a statement that doesn't name its schema
 // fails.
 package cluster
 
 import (
-	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-	"github.com/octopay/octopay/internal/dberr"
 	"github.com/octopay/octopay/shardmap"
 )
 
@@ -41,6 +47,10 @@ type Config struct {
 	PermitWait     time.Duration // how long a read waits for a permit; 100 ms
 	DialTimeout    time.Duration // 2 s
 	ReadTimeout    time.Duration // deadline of one Read; 3 s
+
+	// Tests take these guards away.
+	proofMax    time.Duration // how old the owner row's word may be under a read
+	failuresMax uint32        // failures in a row after which a database is left alone
 }
 
 func (c Config) withDefaults() Config {
@@ -52,46 +62,72 @@ func (c Config) withDefaults() Config {
 	if c.ReadPermits <= 0 {
 		c.ReadPermits = 8
 	}
+	if c.failuresMax == 0 {
+		c.failuresMax = 3
+	}
 	set(&c.PermitWait, 100*time.Millisecond)
 	set(&c.DialTimeout, 2*time.Second)
 	set(&c.ReadTimeout, 3*time.Second)
+	// Above the time between two probes, so that no read asks itself while Run runs.
+	set(&c.proofMax, 1500*time.Millisecond)
 	return c
 }
 
-// writersMax bounds the dedicated connections of one database: a lane has one for
-// each of its two queues, an applier one, and each may be replacing one.
-const writersMax = 8
-
-// A Cluster holds a handle for every database of a map. It is safe for concurrent
-// use.
+// A Cluster holds a handle for every database of a map. The handles stay the same when
+// a newer map takes over. It is safe for concurrent use.
 type Cluster struct {
-	m    *shardmap.Map
-	uid  []*Database
-	bid  []*Database
-	meta *Database
+	config  Config
+	uid     []*Database
+	bid     []*Database
+	meta    *Database
+	watched atomic.Bool   // Run is running
+	ask     chan struct{} // for the map, without waiting for the next look
+
+	mu    sync.Mutex // of the change to another map
+	force atomic.Pointer[force]
 }
 
-// Open makes the handles of m's databases. It connects to none of them: that
-// happens at first use, so a database that is away doesn't keep the others from
-// serving.
+// A force is a map for as long as it is the one in use.
+type force struct {
+	m    *shardmap.Map
+	over chan struct{} // closed when another one is
+}
+
+// Open makes the handles of m's databases. It connects to none of them: that happens at
+// first use, so a database that is away doesn't keep the others from serving. They
+// follow newer maps, and notice by themselves when a database is back, while Run runs.
 func Open(m *shardmap.Map, c Config) *Cluster {
 	c = c.withDefaults()
-	open := func(places []shardmap.Database) (out []*Database) {
+	out := &Cluster{config: c, ask: make(chan struct{}, 1)}
+	open := func(places ...shardmap.Database) (all []*Database) {
 		for _, p := range places {
-			out = append(out, openDatabase(p, m.Epoch(), c))
+			d := &Database{config: c, permits: make(chan struct{}, c.ReadPermits), watched: &out.watched}
+			d.link.Store(newLink(p, m.Epoch(), c))
+			all = append(all, d)
 		}
-		return out
+		return all
 	}
-	return &Cluster{
-		m:    m,
-		uid:  open(m.Databases(shardmap.UID)),
-		bid:  open(m.Databases(shardmap.BID)),
-		meta: openDatabase(m.Meta(), m.Epoch(), c),
-	}
+	out.uid = open(m.Databases(shardmap.UID)...)
+	out.bid = open(m.Databases(shardmap.BID)...)
+	out.meta = open(m.Meta())[0]
+	out.force.Store(&force{m, make(chan struct{})})
+	return out
 }
 
-// Map returns the map that the handles follow.
-func (c *Cluster) Map() *shardmap.Map { return c.m }
+// Map returns the map that the handles follow. A newer one may take over at any time,
+// so whoever needs two answers that agree asks one Map for both.
+func (c *Cluster) Map() *shardmap.Map { return c.force.Load().m }
+
+// Changed returns a channel that is closed when Map returns another map than m.
+func (c *Cluster) Changed(m *shardmap.Map) <-chan struct{} {
+	f := c.force.Load()
+	if f.m != m {
+		over := make(chan struct{})
+		close(over)
+		return over
+	}
+	return f.over
+}
 
 // Database returns database n, 1 … Map().Size(), of a cluster.
 func (c *Cluster) Database(cl shardmap.Cluster, n int) *Database {
@@ -110,194 +146,63 @@ func (c *Cluster) All() []*Database {
 }
 
 // Close closes all handles. Connections in use are closed when they are given back.
+// Run has returned before.
 func (c *Cluster) Close() error {
 	var errs []error
 	for _, d := range c.All() {
-		errs = append(errs, d.readers.Close(), d.writers.Close())
+		errs = append(errs, d.link.Load().close())
 	}
 	return errors.Join(errs...)
 }
 
-// A Database is the handle of one database. It is safe for concurrent use.
-type Database struct {
-	place   shardmap.Database
-	config  Config
-	permits chan struct{}
-	readers *sql.DB
-	writers *sql.DB
+// A Health says which databases don't serve, as far as is known without asking them.
+type Health struct {
+	Unavailable []shardmap.Database // are neither read nor written
+	ReadOnly    []shardmap.Database // are read, and not written
+	Serving     bool                // some uid database is read
 }
 
-func openDatabase(place shardmap.Database, epoch shardmap.Epoch, c Config) *Database {
-	d := &Database{place: place, config: c, permits: make(chan struct{}, c.ReadPermits)}
-	d.readers = openPool(place, epoch, c, false, c.ReadPermits+1)
-	d.writers = openPool(place, epoch, c, true, writersMax)
-	return d
-}
-
-// Place returns which database this is.
-func (d *Database) Place() shardmap.Database { return d.place }
-
-// Schema returns the name that qualifies every table.
-func (d *Database) Schema() string { return d.place.Schema }
-
-// Read calls f with a connection for reading, under a permit and a deadline of its
-// own: the end of ctx stops the wait for a permit, not a statement, since a
-// cancelled statement costs a connection. Without a permit it returns ErrBusy. An
-// error of f that means the database is away is wrapped in ErrUnavailable. f returns
-// errors of the database alone; sql.ErrNoRows is passed on.
-func (d *Database) Read(ctx context.Context, f func(ctx context.Context, c *sql.Conn) error) error {
-	select {
-	case d.permits <- struct{}{}:
-	default:
-		wait := time.NewTimer(d.config.PermitWait)
-		defer wait.Stop()
-		select {
-		case d.permits <- struct{}{}:
-		case <-wait.C:
-			return fmt.Errorf("%w: %s", ErrBusy, d.place.Schema)
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %s: %w", ErrBusy, d.place.Schema, ctx.Err())
+// Health returns the health of all databases. Only while Run runs it is kept up to date.
+func (c *Cluster) Health() (h Health) {
+	for _, d := range c.All() {
+		place := d.Place()
+		switch {
+		case d.Readable() != nil:
+			h.Unavailable = append(h.Unavailable, place)
+			continue
+		case d.Writable() != nil:
+			h.ReadOnly = append(h.ReadOnly, place)
 		}
+		h.Serving = h.Serving || place.Cluster == shardmap.UID
 	}
-	defer func() { <-d.permits }()
-
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.config.ReadTimeout)
-	defer cancel()
-	c, err := d.readers.Conn(ctx)
-	if err != nil {
-		return d.unavailable(err)
-	}
-	defer c.Close()
-	err = f(ctx, c)
-	if errors.Is(err, sql.ErrNoRows) {
-		return err
-	}
-	switch dberr.Of(err) {
-	case dberr.NotSent, dberr.Unknown, dberr.ReadOnly, dberr.Stale:
-		return d.unavailable(err)
-	}
-	return dberr.Clean(err)
+	return h
 }
 
-// Conn returns a dedicated connection for a writer, which may send many statements
-// in one packet. The caller closes it, or discards it (see Discard) when it is not
-// sure that no transaction is open on it. Every error is wrapped in ErrUnavailable.
-func (d *Database) Conn(ctx context.Context) (*sql.Conn, error) {
-	c, err := d.writers.Conn(ctx)
-	if err != nil {
-		return nil, d.unavailable(err)
+// follow makes m, which is newer, the map in use. Every database gets new connections,
+// since an open one has proven itself under the old epoch only; what is under way on
+// the old ones ends there.
+func (c *Cluster) follow(m *shardmap.Map, log *slog.Logger) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.force.Load()
+	if m.Size() != f.m.Size() || m.Prefix() != f.m.Prefix() {
+		return fmt.Errorf("the map of epoch %d has %d databases and prefix %q, the one in use, of epoch %d, has %d and %q: that can't change while this process runs",
+			m.Epoch(), m.Size(), m.Prefix(), f.m.Epoch(), f.m.Size(), f.m.Prefix())
 	}
-	return c, nil
-}
-
-// Check reports whether the database can be used now, by asking it.
-func (d *Database) Check(ctx context.Context) error {
-	return d.Read(ctx, func(ctx context.Context, c *sql.Conn) error { return c.PingContext(ctx) })
-}
-
-func (d *Database) unavailable(err error) error {
-	if errors.Is(err, ErrUnavailable) {
-		return err
+	places := append(append(m.Databases(shardmap.UID), m.Databases(shardmap.BID)...), m.Meta())
+	var old []*link
+	for i, d := range c.All() {
+		old = append(old, d.link.Swap(newLink(places[i], m.Epoch(), c.config)))
 	}
-	return fmt.Errorf("%w: %s: %w", ErrUnavailable, d.place, dberr.Clean(err))
-}
-
-// Discard closes the connection itself instead of giving it back to its pool, and
-// with it rolls back what is open on it.
-func Discard(c *sql.Conn) {
-	_ = c.Raw(func(any) error { return driver.ErrBadConn })
-	_ = c.Close()
-}
-
-func openPool(place shardmap.Database, epoch shardmap.Epoch, c Config, multi bool, size int) *sql.DB {
-	cfg := c.session(place.Server)
-	// Callers set deadlines; these catch what has none.
-	cfg.ReadTimeout, cfg.WriteTimeout = 10*time.Second, 10*time.Second
-	cfg.MultiStatements = multi
-	db := sql.OpenDB(&connector{cfg: cfg, place: place, epoch: epoch})
-	db.SetMaxOpenConns(size)
-	db.SetMaxIdleConns(size)
-	db.SetConnMaxLifetime(3*time.Minute + rand.N(time.Minute))
-	return db
-}
-
-// OpenServer returns a pool on a server itself, for whoever makes its databases (see
-// schema.Migrate): nothing asks which database this is, and a statement may take as
-// long as its context lets it. The caller closes it.
-func OpenServer(server shardmap.Server, c Config) *sql.DB {
-	return sql.OpenDB(&connector{cfg: c.withDefaults().session(server)})
-}
-
-// session returns the settings of every connection.
-func (c Config) session(server shardmap.Server) *mysql.Config {
-	cfg := mysql.NewConfig()
-	cfg.Net, cfg.Addr = "tcp", server.Address
-	cfg.User, cfg.Passwd = c.User, c.Password
-	cfg.Logger = &mysql.NopLogger{} // its texts quote the server's
-	cfg.Timeout = c.DialTimeout
-	cfg.ParseTime, cfg.Loc = true, time.UTC
-	cfg.InterpolateParams = true
-	cfg.Params = map[string]string{
-		"tx_isolation":             "'READ-COMMITTED'",
-		"innodb_lock_wait_timeout": "1",
-		"lock_wait_timeout":        "2",
-		// Frees locks when a process freezes between two packets of a transaction.
-		"idle_transaction_timeout": "2",
-		"time_zone":                "'+00:00'",
-		"sql_mode":                 "'STRICT_ALL_TABLES'",
+	c.force.Store(&force{m, make(chan struct{})})
+	close(f.over)
+	log.Info("shard map", "epoch", m.Epoch(), "hash", m.Hash(), "databases", m.Size(), "epoch_before", f.m.Epoch())
+	var errs []error
+	for _, l := range old {
+		errs = append(errs, l.close())
 	}
-	_ = cfg.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin")) // never fails
-	return cfg
-}
-
-// A connector makes connections that have proven to reach the right database.
-type connector struct {
-	cfg   *mysql.Config
-	place shardmap.Database
-	epoch shardmap.Epoch
-}
-
-func (n *connector) Driver() driver.Driver { return mysql.MySQLDriver{} }
-
-func (n *connector) Connect(ctx context.Context) (driver.Conn, error) {
-	inner, err := mysql.NewConnector(n.cfg)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := inner.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if n.place.Cluster != "" {
-		if err := n.checkOwner(ctx, conn); err != nil {
-			_ = conn.Close()
-			return nil, err
-		}
-	}
-	return conn, nil
-}
-
-// checkOwner reads the owner row: a connection to a database of another number,
-// cluster or epoch must never carry a statement.
-func (n *connector) checkOwner(ctx context.Context, conn driver.Conn) (err error) {
-	rows, err := conn.(driver.QueryerContext).QueryContext(ctx,
-		"SELECT cluster, `database`, epoch FROM `"+n.place.Schema+"`.owner WHERE id = 1", nil)
-	if err != nil {
-		return fmt.Errorf("owner row: %w", err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	row := make([]driver.Value, 3)
-	if err := rows.Next(row); err != nil {
-		return errors.New("there is no owner row")
-	}
-	cluster, _ := row[0].([]byte)
-	number, _ := row[1].(int64)
-	epoch, _ := row[2].(int64)
-	if shardmap.Cluster(cluster) != n.place.Cluster || int(number) != n.place.Number {
-		return fmt.Errorf("the owner row says database %d of cluster %s, the map says %d of %s", number, cluster, n.place.Number, n.place.Cluster)
-	}
-	if shardmap.Epoch(epoch) != n.epoch {
-		return fmt.Errorf("the owner row says epoch %d, the map in use has %d", epoch, n.epoch)
+	if err := errors.Join(errs...); err != nil {
+		log.Warn("close the connections of the map before", "error", err)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/ordersvc/storetest"
+	"github.com/octopay/octopay/shardmap"
 )
 
 // Wherever the connection is cut around a packet: one order, made, and no answer that
@@ -72,6 +73,7 @@ func awayInFlight(t *testing.T, w *world) {
 		t.Errorf("the order is stored %d times: the fault did not happen", n)
 	}
 	w.proxy.Refuse(false)
+	until(t, "one may try again", func() bool { return w.cluster.Database(shardmap.UID, 5).Writable() == nil })
 	w.made(t, o, w.insert(o)[0])
 }
 

@@ -35,6 +35,7 @@ func TestResultOf(t *testing.T) {
 		{"no lock", server(1205), cluster.ErrUnavailable, false},
 		{"another epoch", server(1242), cluster.ErrUnavailable, false},
 		{"read-only", server(1290), cluster.ErrUnavailable, false},
+		{"no such table", server(1146), cluster.ErrUnavailable, false},
 		{"refused", server(1406), nil, true},
 		{"duplicate", server(1062), nil, true},
 		{"too big", server(1153), nil, true},

@@ -35,7 +35,6 @@ import (
 // concurrent use; Inserts of one database run one after another.
 type Store struct {
 	cluster *cluster.Cluster
-	epoch   shardmap.Epoch
 	creates []*writer // by database - 1
 	budget  lane.Budget
 }
@@ -46,7 +45,7 @@ const turnMax = 3 * time.Second
 
 // New returns a store over c, which stays the caller's. It connects at first use.
 func New(c *cluster.Cluster) *Store {
-	s := &Store{cluster: c, epoch: c.Map().Epoch(), budget: lane.Budget{Transaction: 3 * time.Second, Settle: 3 * time.Second}}
+	s := &Store{cluster: c, budget: lane.Budget{Transaction: 3 * time.Second, Settle: 3 * time.Second}}
 	for _, place := range c.Map().Databases(shardmap.UID) {
 		s.creates = append(s.creates, newWriter(c.Database(shardmap.UID, place.Number)))
 	}
@@ -101,8 +100,8 @@ func (s *Store) Insert(ctx context.Context, database int, orders []schema.Order)
 		}
 		budget := lane.Budget{Transaction: left, Settle: s.budget.Settle}
 		outcomes := lane.Commit(ctx, budget, batch, func(ctx context.Context, orders []schema.Order) (out []ordersvc.Result, err error) {
-			err = w.do(ctx, func(c *sql.Conn) error {
-				out, err = insert(ctx, c, w.db.Schema(), s.epoch, orders)
+			err = w.do(ctx, func(c *sql.Conn, epoch shardmap.Epoch) error {
+				out, err = insert(ctx, c, w.db.Schema(), epoch, orders)
 				return err
 			})
 			return out, err

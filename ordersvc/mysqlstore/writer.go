@@ -9,6 +9,7 @@ import (
 
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/internal/dberr"
+	"github.com/octopay/octopay/shardmap"
 )
 
 // A writer owns the one connection over which one kind of operation of one database
@@ -18,7 +19,8 @@ type writer struct {
 	turn chan struct{} // has room for the one holder
 
 	// Used by the holder of the turn.
-	conn   *sql.Conn // nil: there is none now
+	conn   *sql.Conn      // nil: there is none now
+	epoch  shardmap.Epoch // of the map when conn was made
 	closed bool
 
 	// rollback ends what a failed packet left open. A test takes it away.
@@ -58,14 +60,18 @@ func (w *writer) close() (err error) {
 	return err
 }
 
-// do calls f with the connection, a new one when there is none, and sees to it that
-// after an error no transaction is open on what is kept: MariaDB leaves the
-// transaction of a failed packet open, and the next BEGIN would commit its half.
-func (w *writer) do(ctx context.Context, f func(*sql.Conn) error) error {
-	if w.conn != nil && !alive(ctx, w.conn) {
+// do calls f with the connection, a new one when there is none or the map has changed,
+// and with the epoch that the database must obey. It sees to it that after an error no
+// transaction is open on what is kept: MariaDB leaves the transaction of a failed packet
+// open, and the next BEGIN would commit its half.
+func (w *writer) do(ctx context.Context, f func(*sql.Conn, shardmap.Epoch) error) error {
+	if w.conn != nil && (w.epoch != w.db.Epoch() || !alive(ctx, w.conn)) {
 		w.discard()
 	}
 	if w.conn == nil {
+		// Asked before: an epoch that is higher than its connection's could let a write
+		// through to a server that has the database no more.
+		w.epoch = w.db.Epoch()
 		c, err := w.db.Conn(ctx)
 		if err != nil {
 			// Whatever it was, it was not our packet.
@@ -73,7 +79,8 @@ func (w *writer) do(ctx context.Context, f func(*sql.Conn) error) error {
 		}
 		w.conn = c
 	}
-	err := f(w.conn)
+	err := f(w.conn, w.epoch)
+	w.db.Wrote(err)
 	if err != nil {
 		w.mend(ctx, err)
 	}
@@ -99,7 +106,8 @@ func (w *writer) discard() {
 }
 
 // mend keeps the connection only if the server answered, took no offence at us as a
-// whole, and confirms the rollback.
+// whole, and confirms the rollback. When something is missing it doesn't: a new
+// connection tells at once whether the whole database is gone.
 func (w *writer) mend(ctx context.Context, err error) {
 	switch dberr.Of(err) {
 	case dberr.Refused, dberr.Duplicate, dberr.Retryable:
