@@ -87,6 +87,14 @@ type listLetters struct {
 	Limit    int `name:"limit" default:"100" help:"Show at most so many."`
 }
 
+// Validate implements kong's: what it returns is an error of the command line.
+func (c listLetters) Validate() error {
+	if c.Limit < 1 {
+		return errors.New("--limit must be at least 1")
+	}
+	return nil
+}
+
 // Run lists open letters.
 func (c listLetters) Run(ctx context.Context, s boot.Shared, to console) error {
 	targets, _, done, err := openTargets(ctx, s, c.Database)

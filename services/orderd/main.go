@@ -24,10 +24,20 @@ import (
 // A config is the settings of orderd.
 type config struct {
 	boot.Shared `yaml:",inline"`
-	Addr        string        `yaml:"addr"`          // of the API; loopback until there is authentication
-	OpsAddr     string        `yaml:"ops_addr"`      // health, readiness, metrics; loopback
-	ReadPermits int           `yaml:"read_permits"`  // reads of one database at once; 8
-	Grace       time.Duration `yaml:"shutdown_wait"` // for requests under way at the end
+	Addr        string        `yaml:"addr" help:"where the API listens, host:port of this machine alone"`
+	OpsAddr     string        `yaml:"ops_addr" help:"where health, readiness and metrics are, host:port of this machine alone"`
+	ReadPermits int           `yaml:"read_permits" help:"reads of one database at once"`
+	Grace       time.Duration `yaml:"shutdown_wait" help:"time for requests under way at the end"`
+}
+
+// Check implements boot.Settings.
+func (c config) Check() error {
+	return errors.Join(
+		c.Shared.Check(),
+		boot.LoopbackOnly(map[string]string{"addr": c.Addr, "ops_addr": c.OpsAddr}),
+		boot.Between("read_permits", c.ReadPermits, 1, 1000),
+		boot.Between("shutdown_wait", c.Grace, 0, time.Hour),
+	)
 }
 
 func main() {
@@ -40,14 +50,11 @@ func main() {
 }
 
 func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
-	c := config{Addr: "127.0.0.1:8080", OpsAddr: "127.0.0.1:8081", Grace: 11 * time.Second}
+	c := config{Addr: "127.0.0.1:8080", OpsAddr: "127.0.0.1:8081", ReadPermits: 8, Grace: 11 * time.Second}
 	program, err := boot.Start("orderd", &c, &c.Shared, args, environ, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
-		return err
-	}
-	if err := boot.LoopbackOnly(map[string]string{"addr": c.Addr, "ops_addr": c.OpsAddr}); err != nil {
 		return err
 	}
 	ops, _, err := program.Ops(c.OpsAddr)

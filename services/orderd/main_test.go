@@ -27,6 +27,9 @@ func TestWrongSettingsEndItAtOnceAndAreNamed(t *testing.T) {
 		"an unknown variable":        {env: []string{"OCTOPAY_PORT=x"}, want: "OCTOPAY_PORT"},
 		"an address of the world":    {env: []string{"OCTOPAY_ADDR=0.0.0.0:8080"}, want: "addr must be"},
 		"an ops port of the world":   {env: []string{"OCTOPAY_OPS_ADDR=:8081"}, want: "ops_addr must be"},
+		"no reads":                   {env: []string{"OCTOPAY_READ_PERMITS=0"}, want: "read_permits must be from 1 to"},
+		"an end before its begin":    {env: []string{"OCTOPAY_SHUTDOWN_WAIT=-5s"}, want: "shutdown_wait must be from 0s to"},
+		"a broker without a scheme":  {env: []string{"OCTOPAY_NATS_URL=foo"}, want: "nats_url must be"},
 		"a level that there isn't":   {env: []string{"OCTOPAY_LOG_LEVEL=loud"}, want: "log_level"},
 		"no map file":                {env: []string{"OCTOPAY_OPS_ADDR=127.0.0.1:0"}, want: "OCTOPAY_MAP_FILE"},
 		"a file that there isn't":    {args: []string{"-config", "/nowhere/x.yaml"}, want: "/nowhere/x.yaml"},
@@ -40,6 +43,23 @@ func TestWrongSettingsEndItAtOnceAndAreNamed(t *testing.T) {
 				t.Errorf("error %v, want one about %s", err, c.want)
 			}
 		})
+	}
+}
+
+func TestHelpSaysWhatEachSettingIs(t *testing.T) {
+	var out strings.Builder
+	if err := run(t.Context(), []string{"-h"}, []string{"OCTOPAY_ADDR=elsewhere"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"OCTOPAY_ADDR           where the API listens, host:port of this machine alone [127.0.0.1:8080]\n",
+		"OCTOPAY_DB_PASSWORD    the user's password; only as a variable\n",
+		"OCTOPAY_READ_PERMITS   reads of one database at once [8]\n",
+		"OCTOPAY_SHUTDOWN_WAIT  time for requests under way at the end [11s]\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the help lacks %q:\n%s", want, &out)
+		}
 	}
 }
 
@@ -64,9 +84,7 @@ func TestItWaitsForTheMetaDatabaseAndSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	api := program.Listening(t)
-	if status, body := boottest.Get(t, ops+"/readyz"); status != http.StatusOK {
-		t.Errorf("readiness: %d %s", status, body)
-	}
+	boottest.Ready(t, ops)
 	if status, body := boottest.Get(t, api+"/v1/users/9527/orders"); status != http.StatusOK {
 		t.Errorf("list: %d %s", status, body)
 	}
@@ -78,6 +96,21 @@ func TestItWaitsForTheMetaDatabaseAndSaysSo(t *testing.T) {
 	}
 	if strings.Contains(program.Log(), stack.Password) {
 		t.Error("the log holds the password")
+	}
+}
+
+func TestAWrongPasswordIsWaitedForAndSaidInWords(t *testing.T) {
+	stack := localstack.Test(t, localstack.Meta)
+	program := boottest.Start(t, run, append(environ(t, stack, stack.Map), "OCTOPAY_DB_PASSWORD=s3cret"))
+	because, _ := program.Await(t, "waiting")["because"].(string)
+	if !strings.Contains(because, "access denied: the user or the password is wrong (server error 1045)") {
+		t.Errorf("it waits because %q", because)
+	}
+	if err := program.Stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if strings.Contains(program.Log(), "s3cret") || strings.Contains(program.Log(), stack.Password) {
+		t.Error("the log holds a password")
 	}
 }
 

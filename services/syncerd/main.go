@@ -24,8 +24,18 @@ import (
 // A config is the settings of syncerd.
 type config struct {
 	boot.Shared `yaml:",inline"`
-	OpsAddr     string `yaml:"ops_addr"`         // health, readiness, metrics; loopback
-	StreamBytes int64  `yaml:"stream_bytes_max"` // of the stream; 8 GiB
+	OpsAddr     string `yaml:"ops_addr" help:"where health, readiness and metrics are, host:port of this machine alone"`
+	StreamBytes int64  `yaml:"stream_bytes_max" help:"size of the stream, in bytes; it must hold ten minutes at the highest rate"`
+}
+
+// Check implements boot.Settings.
+func (c config) Check() error {
+	return errors.Join(
+		c.Shared.Check(),
+		boot.LoopbackOnly(map[string]string{"ops_addr": c.OpsAddr}),
+		// Below it the marks of ten minutes and a few large messages fill the stream.
+		boot.Between("stream_bytes_max", c.StreamBytes, 64<<20, 1<<44),
+	)
 }
 
 func main() {
@@ -38,14 +48,11 @@ func main() {
 }
 
 func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
-	c := config{OpsAddr: "127.0.0.1:8082", Shared: boot.Shared{NATSURL: nats.DefaultURL}}
+	c := config{OpsAddr: "127.0.0.1:8082", StreamBytes: 8 << 30, Shared: boot.Shared{NATSURL: nats.DefaultURL}}
 	program, err := boot.Start("syncerd", &c, &c.Shared, args, environ, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
-		return err
-	}
-	if err := boot.LoopbackOnly(map[string]string{"ops_addr": c.OpsAddr}); err != nil {
 		return err
 	}
 	ops, _, err := program.Ops(c.OpsAddr)

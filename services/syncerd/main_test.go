@@ -14,14 +14,29 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestWrongSettingsEndItAtOnceAndAreNamed(t *testing.T) {
-	for want, env := range map[string][]string{
-		"OCTOPAY_ADDR":     {"OCTOPAY_ADDR=127.0.0.1:8080"}, // orderd's
-		"ops_addr must be": {"OCTOPAY_OPS_ADDR=:8082"},
-		"OCTOPAY_MAP_FILE": {"OCTOPAY_OPS_ADDR=127.0.0.1:0"},
+	for name, c := range map[string]struct{ env, want string }{
+		"an unknown variable":       {"OCTOPAY_PORT=1", "OCTOPAY_PORT"},
+		"an ops port of the world":  {"OCTOPAY_OPS_ADDR=:8082", "ops_addr must be"},
+		"no room":                   {"OCTOPAY_STREAM_BYTES_MAX=1", "stream_bytes_max must be from 67108864 to"},
+		"less than no room":         {"OCTOPAY_STREAM_BYTES_MAX=-1", "stream_bytes_max must be from 67108864 to"},
+		"a broker without a scheme": {"OCTOPAY_NATS_URL=foo", "nats_url must be"},
+		"orderd's, and no map":      {"OCTOPAY_ADDR=127.0.0.1:8080", "OCTOPAY_MAP_FILE"},
 	} {
-		err := run(t.Context(), nil, env, io.Discard)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: error %v, want one about %s", env, err, want)
+		err := run(t.Context(), nil, []string{"OCTOPAY_OPS_ADDR=127.0.0.1:0", c.env}, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one about %s", name, err, c.want)
+		}
+	}
+}
+
+func TestHelpSaysWhatEachSettingIs(t *testing.T) {
+	var out strings.Builder
+	if err := run(t.Context(), []string{"-h"}, nil, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"[127.0.0.1:8082]", "[nats://127.0.0.1:4222]", "[8589934592]", "OCTOPAY_MAP_FILE "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the help lacks %q:\n%s", want, &out)
 		}
 	}
 }

@@ -4,16 +4,20 @@ package boot
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"net"
+	"net/url"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/octopay/octopay/shardmap"
 	"gopkg.in/yaml.v3"
@@ -22,81 +26,169 @@ import (
 // Prefix begins the name of every variable that is a setting.
 const Prefix = "OCTOPAY_"
 
-// Load fills config, a pointer to a struct, from a YAML file ("" is none) and then
-// from the environment. A field is named by its yaml tag; its variable is Prefix and
-// that name in upper case. A field with an env tag and the yaml tag "-" is a secret:
-// it comes from the environment alone. A setting that no field has, in the file or
-// with Prefix in environ, is an error that names it; the value is never part of an
-// error. Absent settings leave the field as it was.
-func Load(config any, file string, environ []string) error {
+// Settings are the settings of a program: a pointer to a struct. A field is named by its
+// yaml tag; its variable is Prefix and that name in upper case. A field with an env tag
+// and the yaml tag "-" is a secret: it comes from the environment alone. The help tag
+// says what it is.
+type Settings interface {
+	// Check says all that is wrong with the values, naming each setting and its rule, and
+	// never a value.
+	Check() error
+}
+
+// Load fills config, which holds the defaults, from a YAML file ("" is none) and then
+// from the environment, and checks it. An absent setting, or a variable without a
+// value, leaves the default. A setting that config doesn't have is an error that names
+// it, unless it is a variable of another program: those of one machine may share an
+// environment. The value of a variable is never part of an error.
+func Load(config Settings, file string, environ []string) error {
 	if file != "" {
-		text, err := os.ReadFile(file)
-		if err != nil {
+		if err := loadFile(config, file); err != nil {
 			return fmt.Errorf("config: %w", err)
 		}
-		dec := yaml.NewDecoder(bytes.NewReader(text))
-		dec.KnownFields(true)
-		if err := dec.Decode(config); err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("config: %s: %w", file, err)
-		}
 	}
-	fields := variables(reflect.ValueOf(config).Elem())
+	own := map[string]field{}
+	for _, f := range fieldsOf(config) {
+		own[f.variable] = f
+	}
 	var faults []error
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
 		if !strings.HasPrefix(name, Prefix) {
 			continue
 		}
-		field, ok := fields[name]
-		if !ok {
-			faults = append(faults, fmt.Errorf("config: the variable %s is no setting of this program; it has %s", name, strings.Join(names(fields), " ")))
-			continue
-		}
-		if field.Kind() == reflect.String {
-			field.SetString(value)
-		} else if err := yaml.Unmarshal([]byte(value), field.Addr().Interface()); err != nil {
-			faults = append(faults, fmt.Errorf("config: the variable %s is not a %s", name, field.Type()))
+		f, ok := own[name]
+		switch {
+		case !ok && known(name):
+		case !ok:
+			faults = append(faults, fmt.Errorf("config: the variable %s is no setting of any program; this one has %s", name, strings.Join(slices.Sorted(maps.Keys(own)), " ")))
+		case value == "":
+		case f.value.Kind() == reflect.String:
+			f.value.SetString(value)
+		default:
+			if err := yaml.Unmarshal([]byte(value), f.value.Addr().Interface()); err != nil {
+				faults = append(faults, fmt.Errorf("config: the variable %s must be %s", name, kind(f.value)))
+			}
 		}
 	}
-	return errors.Join(faults...)
+	if len(faults) > 0 {
+		return errors.Join(faults...)
+	}
+	return config.Check()
 }
 
-// variables returns the fields of a struct, and of the structs embedded in it, by the
-// name of their variable.
-func variables(v reflect.Value) map[string]reflect.Value {
-	out := map[string]reflect.Value{}
+func loadFile(config Settings, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	if err := dec.Decode(config); errors.Is(err, io.EOF) {
+		return nil // it sets nothing
+	} else if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: there is something after the first YAML document; settings are one document", file)
+	}
+	return nil
+}
+
+func kind(v reflect.Value) string {
+	switch v.Interface().(type) {
+	case time.Duration:
+		return "a time with its unit, such as 11s"
+	case int, int64:
+		return "a whole number"
+	}
+	return "a " + v.Type().String()
+}
+
+// A field is one setting.
+type field struct {
+	variable string
+	help     string
+	secret   bool // only a variable
+	value    reflect.Value
+}
+
+// fieldsOf returns the settings of config by the names of their variables.
+func fieldsOf(config Settings) []field {
+	out := appendFields(nil, reflect.ValueOf(config).Elem())
+	slices.SortFunc(out, func(a, b field) int { return strings.Compare(a.variable, b.variable) })
+	return out
+}
+
+// appendFields adds the fields of a struct, and of the structs embedded in it.
+func appendFields(out []field, v reflect.Value) []field {
 	for i := range v.NumField() {
 		if v.Type().Field(i).Anonymous {
-			maps.Copy(out, variables(v.Field(i)))
+			out = appendFields(out, v.Field(i))
 			continue
 		}
 		tag := v.Type().Field(i).Tag
-		name := tag.Get("env")
+		name, secret := tag.Get("env"), true
 		if name == "" {
 			name, _, _ = strings.Cut(tag.Get("yaml"), ",")
-			name = strings.ToUpper(name)
+			name, secret = strings.ToUpper(name), false
 		}
-		if name != "" && name != "-" {
-			out[Prefix+name] = v.Field(i)
-		}
+		out = append(out, field{Prefix + name, tag.Get("help"), secret, v.Field(i)})
 	}
 	return out
 }
 
-// Variables returns the names of the variables that are settings of config, a pointer
-// to a struct.
-func Variables(config any) []string { return names(variables(reflect.ValueOf(config).Elem())) }
+// describe writes each setting of config, what it means, and the value that it has now.
+func describe(w io.Writer, config Settings) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range fieldsOf(config) {
+		help := f.help
+		if f.secret {
+			help += "; only as a variable"
+		}
+		if !f.value.IsZero() {
+			help += fmt.Sprintf(" [%v]", f.value.Interface())
+		}
+		fmt.Fprintf(table, "  %s\t%s\n", f.variable, help)
+	}
+	_ = table.Flush()
+}
 
-func names(m map[string]reflect.Value) []string { return slices.Sorted(maps.Keys(m)) }
+// Between returns an error that names the setting when v is not in least … most.
+func Between[T cmp.Ordered](setting string, v, least, most T) error {
+	if v < least || v > most {
+		return fmt.Errorf("config: %s must be from %v to %v", setting, least, most)
+	}
+	return nil
+}
 
-// Shared are the settings that every program understands, so that programs of one
-// machine can share an environment. A program ignores what it has no use for.
+// Shared are the settings that every program has. One that has no use for a setting
+// ignores it.
 type Shared struct {
-	MapFile    string `yaml:"map_file"` // the shard map; in force while the meta database has no newer one
-	DBUser     string `yaml:"db_user"`
-	DBPassword string `yaml:"-" env:"DB_PASSWORD"`
-	NATSURL    string `yaml:"nats_url"`
-	LogLevel   string `yaml:"log_level"` // debug, info, warn, error; info
+	MapFile    string `yaml:"map_file" help:"file of the shard map; in force while the meta database has no newer one"`
+	DBUser     string `yaml:"db_user" help:"user on every database server"`
+	DBPassword string `yaml:"-" env:"DB_PASSWORD" help:"the user's password"`
+	NATSURL    string `yaml:"nats_url" help:"where NATS with JetStream is; several with commas between"`
+	LogLevel   string `yaml:"log_level" help:"debug, info, warn or error; without it info"`
+}
+
+// Check implements Settings.
+func (s Shared) Check() error {
+	_, err := s.level()
+	return errors.Join(err, s.checkNATS())
+}
+
+func (s Shared) checkNATS() error {
+	if s.NATSURL == "" {
+		return nil
+	}
+	for one := range strings.SplitSeq(s.NATSURL, ",") {
+		u, err := url.Parse(strings.TrimSpace(one))
+		if err != nil || u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+			return errors.New("config: nats_url must be nats://host:port or tls://host:port, or several with commas between")
+		}
+	}
+	return nil
 }
 
 // Map reads the map file.
@@ -108,18 +200,27 @@ func (s Shared) Map() (*shardmap.Map, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config: map_file: %w", err)
 	}
-	return shardmap.Parse(text)
+	m, err := shardmap.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("config: map_file: %s: %w", s.MapFile, err)
+	}
+	return m, nil
 }
 
 // Logger returns a logger of JSON lines at the level of the settings.
 func (s Shared) Logger(w io.Writer) (*slog.Logger, error) {
-	var level slog.Level
-	if s.LogLevel != "" {
-		if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
-			return nil, errors.New("config: log_level must be debug, info, warn or error")
-		}
+	level, err := s.level()
+	if err != nil {
+		return nil, err
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})), nil
+}
+
+func (s Shared) level() (level slog.Level, err error) {
+	if s.LogLevel != "" && level.UnmarshalText([]byte(s.LogLevel)) != nil {
+		return level, errors.New("config: log_level must be debug, info, warn or error")
+	}
+	return level, nil
 }
 
 // Loopback reports whether addr, host:port, is reachable from this machine alone.

@@ -28,17 +28,20 @@ type Program struct {
 }
 
 // Start reads the arguments (-config FILE) and the settings of a program into config;
-// shared is the part of it that all programs have. With -h it prints the settings'
-// names to stderr and returns flag.ErrHelp.
-func Start(name string, config any, shared *Shared, args, environ []string, stderr io.Writer) (*Program, error) {
+// shared is the part of it that all programs have. With -h it prints to stderr what each
+// setting means and its default, and returns flag.ErrHelp.
+func Start(name string, config Settings, shared *Shared, args, environ []string, stderr io.Writer) (*Program, error) {
+	if !listed(name, config) {
+		return nil, fmt.Errorf("boot: the list of settings has others for %s than it has", name)
+	}
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	file := flags.String("config", "", "`file` of settings, YAML")
 	flags.Usage = func() {
-		fmt.Fprintf(stderr, "usage: %s [-config FILE]\n\nsettings, as a variable or, in lower case and without %s, in the file:\n", name, Prefix)
-		for _, v := range Variables(config) {
-			fmt.Fprintln(stderr, " ", v)
-		}
+		fmt.Fprintf(stderr, "usage: %s [-config FILE]\n\n"+
+			"Each setting is a variable, or a line of the YAML file, there in lower case and\n"+
+			"without %s; a variable wins. In brackets is the default.\n\n", name, Prefix)
+		describe(stderr, config)
 	}
 	if err := flags.Parse(args); err != nil {
 		return nil, err

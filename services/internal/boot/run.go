@@ -85,34 +85,32 @@ func HTTP(name string, l net.Listener, s *http.Server, grace time.Duration, drai
 	}}
 }
 
-// Closing is the part that closes something when it is told to stop, after all later
-// parts have.
-func Closing(name string, closing func() error) Part {
-	return Part{name, func(ctx context.Context) error {
-		<-ctx.Done()
-		return closing()
-	}}
-}
+// sayEvery is how often Until repeats what it still waits for.
+const sayEvery = 30 * time.Second
 
 // Until calls f until it succeeds or ctx ends, whose error it then returns. It logs
-// what it waits for, and why, when a reason has held for a second time, and once for
-// each reason: what is there in a moment is not worth a word.
+// what it waits for, and why, when a reason has held for a second time, since what is
+// there in a moment is not worth a word, and then twice a minute, so that whoever looks
+// at the end of a log sees it.
 func Until(ctx context.Context, log *slog.Logger, what string, f func(context.Context) error) error {
 	var last, said string
+	began := time.Now()
+	saidAt := began
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := f(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		waited := slog.Int64("waited_ms", time.Since(began).Milliseconds())
 		if err == nil {
 			if said != "" {
-				log.Info("it is there", "waited_for", what)
+				log.Info("it is there", "waited_for", what, waited)
 			}
 			return nil
 		}
-		if why := err.Error(); why == last && why != said {
-			said = why
-			log.Warn("waiting", "for", what, "because", why)
+		if why := err.Error(); why == last && why != said || time.Since(saidAt) >= sayEvery {
+			said, saidAt = why, time.Now()
+			log.Warn("waiting", "for", what, "because", why, waited)
 		}
 		last = err.Error()
 		select {

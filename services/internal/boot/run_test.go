@@ -47,7 +47,11 @@ func TestTheFirstToReturnEndsAll(t *testing.T) {
 	broken := errors.New("broken")
 	closed := false
 	err := boot.Run(t.Context(),
-		boot.Closing("pools", func() error { closed = true; return errors.New("close fails too") }),
+		boot.Part{Name: "pools", Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			closed = true
+			return errors.New("close fails too")
+		}},
 		boot.Part{Name: "loop", Run: func(context.Context) error { return broken }},
 		boot.Part{Name: "http", Run: func(ctx context.Context) error { <-ctx.Done(); return nil }})
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "loop: broken") || !strings.Contains(err.Error(), "close fails too") {
@@ -97,6 +101,31 @@ func TestAStoppedServerFinishesTheRequestUnderWay(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+func TestUntilRepeatsWhatItWaitsForTwiceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&out, nil))
+		wait := func(reasons ...string) string {
+			out.Reset()
+			ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer stop()
+			tries := 0
+			if err := boot.Until(ctx, log, "the meta database", func(context.Context) error {
+				tries++
+				return errors.New(reasons[tries%len(reasons)])
+			}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			return out.String()
+		}
+		for _, said := range []string{wait("refused"), wait("refused", "reset")} {
+			if n := strings.Count(said, "\n"); n < 17 || n > 21 || !strings.Contains(said, "waited_ms=") {
+				t.Errorf("%d lines in ten minutes:\n%s", n, said)
+			}
+		}
+	})
 }
 
 func TestUntilSaysWhatItWaitsForOncePerReason(t *testing.T) {

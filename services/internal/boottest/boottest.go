@@ -72,6 +72,21 @@ func (r *Running) Listening(t testing.TB) string {
 	return fmt.Sprintf("http://%s", r.Await(t, "listening")["addr"])
 }
 
+// Ready waits until the program whose ops port is at base says that it is ready.
+func Ready(t testing.TB, base string) {
+	t.Helper()
+	limit := time.Now().Add(30 * time.Second)
+	for {
+		status, body := Get(t, base+"/readyz")
+		if status == http.StatusOK {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("not ready after 30 s: %d %s", status, body)
+		}
+	}
+}
+
 // Environ returns settings that lead a program to a stack under a map.
 func Environ(t testing.TB, s *localstack.Stack, m *shardmap.Map) []string {
 	t.Helper()
