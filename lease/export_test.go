@@ -11,3 +11,10 @@ func (m *Memory) SetUntil(name string, until time.Time) {
 	defer m.mu.Unlock()
 	m.rows[name].until = until
 }
+
+// Close sets from when on worker numbers are given out, to the ms.
+func (m *Memory) Close(until time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = until.Truncate(time.Millisecond)
+}

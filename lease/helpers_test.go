@@ -84,9 +84,16 @@ type line struct {
 	mu                  sync.Mutex
 	there, back         time.Duration
 	deadThere, deadBack bool
-	nThere, nBack       int                    // requests and answers that were lost
-	nLate               int                    // answers that came after their request was given up
-	told                map[string]lease.Lease // the newest of each name
+	nThere, nBack       int                // requests and answers that were lost
+	nLate               int                // answers that came after their request was given up
+	told                map[string]telling // the newest of each name
+	age                 func() int         // of the table; nil: it is always the same one
+}
+
+// A telling is a lease and the table that told it.
+type telling struct {
+	lease.Lease
+	age int
 }
 
 func (l *line) set(there, back time.Duration, deadThere, deadBack bool) {
@@ -96,7 +103,7 @@ func (l *line) set(there, back time.Duration, deadThere, deadBack bool) {
 }
 
 // last returns the newest lease of a worker number, as the table told.
-func (l *line) last(number int) lease.Lease {
+func (l *line) last(number int) telling {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.told["worker/"+strconv.Itoa(number)]
@@ -140,7 +147,11 @@ func (l *line) call(ctx context.Context, f func(context.Context) error) error {
 func (l *line) lease(ctx context.Context, f func(context.Context) (lease.Lease, error)) (lease.Lease, error) {
 	sent := time.Now()
 	var got lease.Lease
+	var age int
 	err := l.call(ctx, func(ctx context.Context) (err error) {
+		if l.age != nil {
+			age = l.age()
+		}
 		got, err = f(ctx)
 		return err
 	})
@@ -151,9 +162,9 @@ func (l *line) lease(ctx context.Context, f func(context.Context) (lease.Lease, 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.told == nil {
-		l.told = map[string]lease.Lease{}
+		l.told = map[string]telling{}
 	}
-	l.told[got.Name] = got
+	l.told[got.Name] = telling{got, age}
 	return got, nil
 }
 

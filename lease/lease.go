@@ -39,9 +39,12 @@
 //
 // Nothing here asks whether a clock is right, how long a process paused, or when a
 // request arrived. It asks one thing: that the table forgets nothing that it told.
-// So whoever restores the meta database from a backup, or moves it to a replica that
-// may lag, must let Term pass before programs acquire numbers from it, and see to it that
-// its clock is not behind that of the server before.
+// A table that is new to programs which had another one has forgotten everything. It
+// gives out no number before Term has passed: by then every lease of the other one has
+// ended. Its own clock counts that time, so it must not be behind the clock of the server
+// before. octopay migrate closes the meta databases that it makes for databases which
+// are there, and those that were moved. Whoever restores one from a backup, or goes over
+// to a replica of it that may lag, must let Term pass before programs use it.
 package lease
 
 import (
@@ -58,6 +61,9 @@ import (
 var (
 	// ErrTaken reports a name that somebody holds. Nothing was changed.
 	ErrTaken = errors.New("lease: the name is taken")
+	// ErrClosed reports a worker number that was asked of a table that gives none out
+	// yet, taken or not. Nothing was changed.
+	ErrClosed = errors.New("lease: the table gives out no worker numbers yet")
 	// ErrLost reports a lease that was held and is no longer: it ended, or somebody
 	// else has the name.
 	ErrLost = errors.New("lease: lost")
@@ -84,11 +90,12 @@ func (l Lease) End() time.Time { return l.SentAt.Add(l.Until.Sub(l.Now) - time.M
 // Names and holders are ASCII, at most 64 and 128 characters. A name is never removed,
 // so names come from the code and the map, not from clients. Terms are whole ms.
 //
-// An error that is neither ErrTaken nor ErrLost means that the outcome isn't known: the
+// An error that is none of ErrTaken, ErrClosed and ErrLost means that the outcome isn't known: the
 // call may have done what it was asked, or may do it yet.
 type Table interface {
 	// Acquire gives name to holder for term, if its last lease has ended. ErrTaken if
-	// it hasn't, whoever holds it, and though it be the same holder.
+	// it hasn't, whoever holds it, and though it be the same holder. ErrClosed if it is
+	// a worker number and the table is closed to those who want one.
 	Acquire(ctx context.Context, name, holder string, term time.Duration) (Lease, error)
 
 	// Renew moves the end of l to term from now, never back, and returns l anew. It

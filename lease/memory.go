@@ -9,9 +9,10 @@ import (
 
 // Memory is a Table in this process's memory.
 type Memory struct {
-	clock func() time.Time
-	mu    sync.Mutex
-	rows  map[string]*row
+	clock  func() time.Time
+	mu     sync.Mutex
+	rows   map[string]*row
+	closed time.Time // no worker number is given out before this
 }
 
 type row struct {
@@ -20,7 +21,8 @@ type row struct {
 	until  time.Time
 }
 
-// NewMemory returns an empty table whose clock is clock, time.Now if it is nil.
+// NewMemory returns an empty table whose clock is clock, time.Now if it is nil. Ids that
+// were made before it must be gone: it gives out worker numbers at once.
 func NewMemory(clock func() time.Time) *Memory {
 	if clock == nil {
 		clock = time.Now
@@ -40,6 +42,9 @@ func (m *Memory) Acquire(ctx context.Context, name, holder string, term time.Dur
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now, r := m.now(), m.rows[name]
+	if strings.HasPrefix(name, workerNames) && m.closed.After(now) {
+		return Lease{}, ErrClosed
+	}
 	if r == nil {
 		r = &row{until: now}
 		m.rows[name] = r

@@ -33,14 +33,19 @@ func NewSQL(meta *cluster.Database) *SQL {
 	return &SQL{
 		db:      meta,
 		permits: make(chan struct{}, 4),
-		taken:   text("SELECT @now, name FROM lease WHERE name LIKE ? AND until_ms > @now UNION ALL SELECT @now, NULL"),
+		taken:   text("SELECT @now, name FROM lease WHERE name LIKE ? AND name <> '" + workerNames + "' AND until_ms > @now UNION ALL SELECT @now, NULL"),
 		// The assignments run from left to right, so until_ms, which the others
 		// compare, is the last.
-		acquire: text("INSERT INTO lease (name, holder, token, until_ms) VALUES (?, ?, 1, @now + ?) ON DUPLICATE KEY UPDATE" +
+		//
+		// Whether numbers are given out is asked in the statement that gives one.
+		acquire: text("INSERT INTO lease (name, holder, token, until_ms) SELECT ?, ?, 1, @now + ? FROM DUAL" +
+			" WHERE NOT ? OR EXISTS (SELECT 1 FROM lease AS numbers WHERE numbers.name = '" + workerNames + "' AND numbers.until_ms <= @now)" +
+			" ON DUPLICATE KEY UPDATE" +
 			" holder = IF(until_ms <= @now, VALUES(holder), holder)," +
 			" token = IF(until_ms <= @now, token + 1, token)," +
 			" until_ms = IF(until_ms <= @now, VALUES(until_ms), until_ms);" +
-			"SELECT ROW_COUNT(), @now, holder, token, until_ms FROM lease WHERE name = ?"),
+			"SELECT ROW_COUNT(), @now, COALESCE(got.holder, ''), COALESCE(got.token, 0), COALESCE(got.until_ms, 0), numbers.until_ms FROM (SELECT 1) AS one" +
+			" LEFT JOIN lease AS got ON got.name = ? LEFT JOIN lease AS numbers ON numbers.name = '" + workerNames + "'"),
 		renew: text("UPDATE lease SET until_ms = GREATEST(until_ms, @now + ?) WHERE name = ? AND holder = ? AND token = ?;" +
 			"SELECT @now, until_ms FROM lease WHERE name = ? AND holder = ? AND token = ?"),
 		release: text("UPDATE lease SET holder = '', until_ms = LEAST(until_ms, @now) WHERE name = ? AND holder = ? AND token = ?;" +
@@ -51,11 +56,20 @@ func NewSQL(meta *cluster.Database) *SQL {
 // Acquire implements Table.
 func (t *SQL) Acquire(ctx context.Context, name, holder string, term time.Duration) (Lease, error) {
 	l, got := Lease{Name: name, Holder: holder}, false
-	sent, err := t.packet(ctx, t.acquire, []any{name, holder, term.Milliseconds(), name}, func(rows *sql.Rows) error {
+	number := strings.HasPrefix(name, workerNames)
+	var closed error
+	sent, err := t.packet(ctx, t.acquire, []any{name, holder, term.Milliseconds(), number, name}, func(rows *sql.Rows) error {
 		var changed, now, until int64
 		var by string
-		if err := rows.Scan(&changed, &now, &by, &l.Token, &until); err != nil {
+		var opens sql.NullInt64
+		if err := rows.Scan(&changed, &now, &by, &l.Token, &until, &opens); err != nil {
 			return err
+		}
+		switch {
+		case number && !opens.Valid:
+			closed = fmt.Errorf("%w: octopay migrate has not ended", ErrClosed)
+		case number && opens.Int64 > now:
+			closed = fmt.Errorf("%w: it does from %s on", ErrClosed, time.UnixMilli(opens.Int64).UTC().Format(time.DateTime))
 		}
 		l.Now, l.Until = time.UnixMilli(now).UTC(), time.UnixMilli(until).UTC()
 		// The row may be somebody else's again, if the term ended before it was read.
@@ -65,6 +79,8 @@ func (t *SQL) Acquire(ctx context.Context, name, holder string, term time.Durati
 	switch {
 	case err != nil:
 		return Lease{}, fmt.Errorf("lease: acquire %s: %w", name, err)
+	case !got && closed != nil:
+		return Lease{}, closed
 	case !got:
 		return Lease{}, ErrTaken
 	}

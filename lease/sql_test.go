@@ -33,12 +33,16 @@ func metaExec(t *testing.T, db *cluster.Database, format string, args ...any) {
 func TestSQL(t *testing.T) {
 	meta := localstack.Test(t, localstack.Meta).Cluster(t).Meta()
 	leasetest.Run(t, func(t *testing.T) leasetest.Made {
-		metaExec(t, meta, "DELETE FROM %s")
+		metaExec(t, meta, "DELETE FROM %s WHERE name <> 'worker/'")
+		metaExec(t, meta, "UPDATE %s SET until_ms = 0")
 		return leasetest.Made{
 			Table: lease.NewSQL(meta),
 			// That all leases end earlier by d is what d later looks like.
 			Shift: func(d time.Duration) {
 				metaExec(t, meta, "UPDATE %s SET until_ms = until_ms - ?", d.Milliseconds())
+			},
+			Close: func(d time.Duration) { // ms are cut on the way
+				metaExec(t, meta, "UPDATE %s SET until_ms = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 + ? WHERE name = 'worker/'", d.Milliseconds())
 			},
 		}
 	})
@@ -73,6 +77,28 @@ func TestSQLTimeKnowsNoTimeZone(t *testing.T) {
 		if off := time.UnixMilli(ms).Sub(now).Abs(); session != zone || off > time.Minute {
 			t.Errorf("in zone %s the time is %s off", session, off)
 		}
+	}
+}
+
+// Between the making of the table and the decision from when on it gives out worker
+// numbers, it gives out none.
+func TestSQLWithoutADecisionIsClosed(t *testing.T) {
+	meta := localstack.Test(t, localstack.Meta).Cluster(t).Meta()
+	table := lease.NewSQL(meta)
+	metaExec(t, meta, "DELETE FROM %s")
+	if _, err := table.Acquire(t.Context(), "worker/5", "one", lease.Term); !errors.Is(err, lease.ErrClosed) {
+		t.Errorf("%v, want ErrClosed", err)
+	}
+	gen, log := new(idgen.Generator), newLogs()
+	run(t, lease.NewWorker(table, lease.NewHolder(), gen, log.logger()))
+	log.wait(t, "octopay migrate has not ended")
+	if id, err := gen.Next(9527); !errors.Is(err, idgen.ErrLeaseEnded) {
+		t.Errorf("%s, %v; want ErrLeaseEnded", id, err)
+	}
+	metaExec(t, meta, "INSERT INTO %s VALUES ('worker/', '', 0, 0)")
+	log.wait(t, "acquired")
+	if _, err := gen.Next(9527); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -18,11 +18,14 @@ const (
 	// database, and for how long a number that was given up stays unused.
 	Term = 5 * time.Minute
 
-	renewEvery  = 10 * time.Second
-	answerMax   = 3 * time.Second // an answer that takes longer counts as none
-	retryEvery  = time.Second
-	fullEvery   = 5 * time.Second // all numbers are taken: they don't become free by the second
-	workerNames = "worker/"       // and the number
+	renewEvery = 10 * time.Second
+	answerMax  = 3 * time.Second // an answer that takes longer counts as none
+	retryEvery = time.Second
+	fullEvery  = 5 * time.Second // there is none to have, which doesn't change by the second
+	// workerNames begins the name of the lease of each worker number. In the meta
+	// database the row of this very name says from when on numbers are given out: it is
+	// written when that database is made, by package schema.
+	workerNames = "worker/"
 )
 
 // A Worker holds a worker number for a generator. It acquires any number that is free,
@@ -99,7 +102,7 @@ func (w *Worker) take(ctx context.Context) (Lease, int, error) {
 			w.log.Warn("worker number: waiting for one; ids can't be made", "because", state, "error", err)
 			said = state
 		}
-		if errors.Is(err, errAllTaken) {
+		if errors.Is(err, errAllTaken) || errors.Is(err, ErrClosed) {
 			pause(ctx, fullEvery)
 		} else {
 			pause(ctx, retryEvery)
@@ -114,7 +117,7 @@ var (
 
 // reason names err for the log, so that it is logged when it changes and not each time.
 func reason(err error) string {
-	for _, known := range []error{errAllTaken, errLayout, idgen.ErrBehind} {
+	for _, known := range []error{errAllTaken, errLayout, ErrClosed, idgen.ErrBehind} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

@@ -19,6 +19,8 @@ type Made struct {
 	// Shift makes d pass on the table's clock at once, for the leases that are there;
 	// a negative d makes it step back.
 	Shift func(d time.Duration)
+	// Close closes the table to those who want worker numbers until d from now.
+	Close func(d time.Duration)
 }
 
 const term = 5 * time.Minute
@@ -35,6 +37,7 @@ func Run(t *testing.T, open func(t *testing.T) Made) {
 		"only the last holder releases":               releaseIsGuarded,
 		"taken names are listed by prefix":            taken,
 		"of many at once one gets the name":           oneOfMany,
+		"a closed table gives out no worker number":   closed,
 		"a context that has ended changes nothing":    endedContext,
 		"answers tell times as ms and UTC":            times,
 	} {
@@ -245,6 +248,38 @@ func oneOfMany(t *testing.T, m Made) {
 			t.Fatalf("round %d: %d got the name, %d were refused", round, got.Load(), lost.Load())
 		}
 		m.Shift(term)
+	}
+}
+
+func closed(t *testing.T, m Made) {
+	held := acquire(t, m, "worker/7", "one")
+	m.Close(term)
+	for _, left := range []time.Duration{time.Minute, 4*time.Minute - time.Second} {
+		for _, name := range []string{"worker/5", "worker/7"} {
+			if l, err := m.Table.Acquire(t.Context(), name, "two", term); !errors.Is(err, lease.ErrClosed) {
+				t.Errorf("%s: %+v, %v; want ErrClosed", name, l, err)
+			}
+		}
+		m.Shift(left)
+	}
+	// Other names are given, and leases that are there go on.
+	other := acquire(t, m, "worker", "one")
+	if err := m.Table.Release(t.Context(), other); err != nil {
+		t.Error(err)
+	}
+	if _, err := m.Table.Renew(t.Context(), held, term); err != nil {
+		t.Errorf("a renewal: %v", err)
+	}
+	taken, _, err := m.Table.Taken(t.Context(), "worker/")
+	if err != nil || len(taken) != 1 || !taken["worker/7"] {
+		t.Errorf("%v are taken, %v", taken, err)
+	}
+	m.Shift(time.Second)
+	acquire(t, m, "worker/5", "two")
+	refused(t, m, "worker/7", "two")
+	m.Shift(-time.Hour)
+	if _, err := m.Table.Acquire(t.Context(), "worker/6", "two", term); !errors.Is(err, lease.ErrClosed) {
+		t.Errorf("the clock stepped back before the end of that time: %v", err)
 	}
 }
 
