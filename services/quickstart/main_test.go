@@ -165,7 +165,9 @@ func (s started) theThreeCurls(t *testing.T) string {
 		t.Errorf("found %d %s, made %s", resp.StatusCode, found, made)
 	}
 	order := strings.TrimSpace(made)
-	limit := time.Now().Add(30 * time.Second)
+	limit := time.After(30 * time.Second)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
 	for {
 		resp, list := curl(t, s.curls[2])
 		if resp.StatusCode != http.StatusOK || resp.Header.Get("X-Mirror-Complete-Until") == "" {
@@ -174,7 +176,9 @@ func (s started) theThreeCurls(t *testing.T) string {
 		if strings.Contains(list, order) {
 			return order
 		}
-		if time.Now().After(limit) {
+		select {
+		case <-tick.C:
+		case <-limit:
 			t.Fatalf("the mirror's list is %s after 30 s", list)
 		}
 	}

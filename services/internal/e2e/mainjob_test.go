@@ -300,11 +300,15 @@ func TestAHundredParallelEqualCreatesOverThreeProcessesMakeOneOrder(t *testing.T
 		body := request{UID: "9527", BID: "1001", OutTradeNo: fmt.Sprintf("same-%d", round), Amount: 19900, Currency: "CNY", Subject: "Le Max 2"}
 		answers := make([]answer, 100)
 		begin := make(chan struct{})
+		var unknown atomic.Int64
 		var g errgroup.Group
 		for i := range answers {
 			g.Go(func() (err error) {
 				<-begin
-				answers[i], err = call(t, t.Context(), http.MethodPost, api[i%3]+"/v1/orders", body)
+				var open bool
+				if answers[i], open, err = settle(t, api[i%3], body); open {
+					unknown.Add(1)
+				}
 				return err
 			})
 		}
@@ -312,13 +316,15 @@ func TestAHundredParallelEqualCreatesOverThreeProcessesMakeOneOrder(t *testing.T
 		if err := g.Wait(); err != nil {
 			t.Fatal(err)
 		}
+		// Where an answer was lost, the 201 may have been lost with it.
 		statuses := map[int]int{}
 		ids := map[string]bool{}
 		for _, a := range answers {
 			statuses[a.status]++
 			ids[a.order(t).OrderID] = true
 		}
-		if statuses[http.StatusCreated] != 1 || statuses[http.StatusOK] != 99 || len(ids) != 1 {
+		lost := unknown.Load() > 0 && statuses[http.StatusCreated] == 0
+		if statuses[http.StatusCreated] != 1 && !lost || statuses[http.StatusCreated]+statuses[http.StatusOK] != 100 || len(ids) != 1 {
 			t.Fatalf("statuses %v, %d orders; want one 201, 99 times 200, one order", statuses, len(ids))
 		}
 	}

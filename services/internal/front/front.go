@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/octopay/octopay/httpapi"
@@ -33,7 +34,7 @@ type Front struct {
 	Grace    time.Duration // for requests under way when it ends
 	// LocalHostsOnly refuses requests to a Host that isn't this machine.
 	LocalHostsOnly bool
-	// Serving is called when requests are taken, with the address; nil: not called.
+	// Serving is called when all requests are served, with the address; nil: not called.
 	Serving func(addr net.Addr)
 }
 
@@ -60,32 +61,44 @@ func (f Front) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// First, since a worker number that is acquired for nothing is lost for its term.
+	l, err := net.Listen("tcp", f.Addr)
+	if err != nil {
+		return err
+	}
 	f.Ready.Waiting(noNumber)
 	return boot.Run(ctx,
 		boot.Part{Name: "worker number", Run: worker.Run},
 		boot.Part{Name: "lanes", Run: service.Run},
 		boot.Part{Name: "api", Run: func(ctx context.Context) error {
-			if err := boot.Until(ctx, f.Log, noNumber, func(context.Context) error {
-				if _, left := gen.Worker(); left == 0 {
-					return errors.New("none is acquired yet")
-				}
-				return nil
-			}); err != nil {
-				return err
-			}
-			l, err := net.Listen("tcp", f.Addr)
-			if err != nil {
-				return err
-			}
 			f.Log.Info("listening", "listener", "api", "addr", l.Addr().String())
-			f.Ready.Arrived(noNumber)
-			if f.Serving != nil {
-				f.Serving(l.Addr())
-			}
+			var announcing sync.WaitGroup
+			defer announcing.Wait()
+			wait, stop := context.WithCancel(ctx)
+			defer stop()
+			announcing.Go(func() { f.announce(wait, gen, l.Addr()) })
 			return boot.HTTP("api", l, httpapi.NewServer(api, f.Log), f.Grace, func() {
 				f.Ready.Drain()
 				api.Drain()
 			}).Run(ctx)
 		}},
 	)
+}
+
+// announce says that the program is ready when it can make ids. Without a number all but
+// creates is served, so nothing else waits for it.
+func (f Front) announce(ctx context.Context, gen *idgen.Generator, addr net.Addr) {
+	err := boot.Until(ctx, f.Log, noNumber, func(context.Context) error {
+		if _, left := gen.Worker(); left == 0 {
+			return errors.New("none is acquired yet")
+		}
+		return nil
+	})
+	if err != nil {
+		return // it ends
+	}
+	f.Ready.Arrived(noNumber)
+	if f.Serving != nil {
+		f.Serving(addr)
+	}
 }
