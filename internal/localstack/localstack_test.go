@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -343,14 +345,17 @@ func TestServersThatExistAreUsed(t *testing.T) {
 	}
 }
 
-// Up and Down, as make runs them.
-func TestUpAndDown(t *testing.T) {
+var pids = regexp.MustCompile(`process \d+`)
+
+// commands returns what runs cmd, and the directory of the stack that it is about.
+func commands(t *testing.T) (do func(args ...string) string, dir string) {
+	t.Helper()
 	exe := filepath.Join(t.TempDir(), "localstack")
 	if out, err := exec.Command("go", "build", "-o", exe, "./cmd").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	dir := filepath.Join(t.TempDir(), "a stack's data")
-	do := func(args ...string) string {
+	dir = filepath.Join(t.TempDir(), "a stack's data")
+	do = func(args ...string) string {
 		t.Helper()
 		out, err := exec.Command(exe, append(args, "-data", dir)...).CombinedOutput()
 		if err != nil {
@@ -359,6 +364,71 @@ func TestUpAndDown(t *testing.T) {
 		return string(out)
 	}
 	t.Cleanup(func() { do("down", "-purge") })
+	return do, dir
+}
+
+// processOf finds the process of a server in what up printed.
+func processOf(t *testing.T, up, server string) int {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^  ` + server + ` .*\(process (\d+)\)$`).FindStringSubmatch(up)
+	if m == nil {
+		t.Fatalf("up names no process of %s:\n%s", server, up)
+	}
+	pid, err := strconv.Atoi(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// A server that is killed stays away until up is told to start it, the others go on,
+// and the log says what happened.
+func TestUpStartsWhatHasEnded(t *testing.T) {
+	do, dir := commands(t)
+	up := do("up")
+	logged := func(want string) {
+		t.Helper()
+		for limit := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			text, err := os.ReadFile(filepath.Join(dir, "supervisor.log"))
+			if err == nil && regexp.MustCompile(want).Match(text) {
+				return
+			}
+			if time.Now().After(limit) {
+				t.Fatalf("the log lacks %s (%v):\n%s", want, err, text)
+			}
+		}
+	}
+	for _, servers := range [][]string{{"bid-a"}, {"uid-a", "nats"}} {
+		killed := map[string]int{}
+		for _, name := range servers {
+			killed[name] = processOf(t, up, name)
+			if err := syscall.Kill(killed[name], syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, pid := range killed {
+			logged(fmt.Sprintf(`(?m)^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ %s \(process %d\) ended by itself: signal: killed; the others go on`, name, pid))
+		}
+		again := do("up")
+		if !strings.Contains(again, "started again: "+strings.Join(slices.Sorted(slices.Values(servers)), ", ")) {
+			t.Errorf("after the end of %v up says\n%s", servers, again)
+		}
+		for _, name := range []string{"uid-a", "bid-a", "nats"} {
+			before, now := processOf(t, up, name), processOf(t, again, name)
+			if _, ended := killed[name]; ended == (before == now) || !localstack.Running(now) {
+				t.Errorf("%s: process %d, then %d", name, before, now)
+			}
+		}
+		up = again
+	}
+	if again := do("up"); !strings.Contains(again, "nothing changed") {
+		t.Errorf("with all of them there up says\n%s", again)
+	}
+}
+
+// Up and Down, as make runs them.
+func TestUpAndDown(t *testing.T) {
+	do, dir := commands(t)
 	// The variables as a shell reads them from the file.
 	env := func() map[string]string {
 		t.Helper()
@@ -388,8 +458,6 @@ func TestUpAndDown(t *testing.T) {
 		}
 		return cluster.Open(m, cluster.Config{User: v["OCTOPAY_DB_USER"], Password: v["OCTOPAY_DB_PASSWORD"]}), m
 	}
-	pids := regexp.MustCompile(`process \d+`)
-
 	up := do("up")
 	for _, part := range []string{"uid-a", "bid-a", "nats", dir, "env' && go run ./services/orderd", "env' && go run ./services/syncerd"} {
 		if !strings.Contains(up, part) {

@@ -23,3 +23,9 @@ func identity(pid int) string {
 	}
 	return strings.Join(fields[:len(fields)-1], " ")
 }
+
+// frozen reports whether process pid is stopped.
+func frozen(pid int) bool {
+	out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+	return err != nil || strings.HasPrefix(strings.TrimSpace(string(out)), "T")
+}

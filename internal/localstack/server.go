@@ -50,7 +50,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc != nil {
+	if s.alive() != nil {
 		return fmt.Errorf("localstack: %s is running", s.name)
 	}
 	p, err := run(s.command())
@@ -75,8 +75,21 @@ func (s *Server) Stop() error { return s.end(syscall.SIGTERM) }
 // gone.
 func (s *Server) Kill() error { return s.end(syscall.SIGKILL) }
 
-// Pause freezes the server (SIGSTOP): its connections stay open and nothing answers.
-func (s *Server) Pause() error { return s.control(syscall.SIGSTOP) }
+// Pause freezes the server (SIGSTOP) and returns when all of it stands still: its
+// connections stay open and nothing answers.
+func (s *Server) Pause() error {
+	if err := s.control(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	// The signal reaches one thread, which stops the others when it gets its turn.
+	limit := time.Now().Add(stopWithin)
+	for pid := s.Pid(); pid != 0 && !frozen(pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			return fmt.Errorf("localstack: %s is not frozen after %s", s.name, stopWithin)
+		}
+	}
+	return nil
+}
 
 // Continue ends a Pause.
 func (s *Server) Continue() error { return s.control(syscall.SIGCONT) }
@@ -92,6 +105,19 @@ func (s *Server) Pid() int {
 func (s *Server) running() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.alive()
+}
+
+// alive returns the process, nil when there is none or it ended by itself. s.mu is
+// held.
+func (s *Server) alive() *process {
+	if s.proc != nil {
+		select {
+		case <-s.proc.done:
+			s.proc = nil
+		default:
+		}
+	}
 	return s.proc
 }
 
@@ -101,10 +127,11 @@ func (s *Server) control(sig syscall.Signal) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc == nil {
+	p := s.alive()
+	if p == nil {
 		return fmt.Errorf("localstack: %s is not running", s.name)
 	}
-	return s.proc.signal(sig)
+	return p.signal(sig)
 }
 
 func (s *Server) end(sig syscall.Signal) error {

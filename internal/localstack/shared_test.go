@@ -3,6 +3,7 @@ package localstack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,6 +136,51 @@ func TestACrashedRunIsReplaced(t *testing.T) {
 	eventually(t, "it ends", func() bool { return !fresh.alive() })
 }
 
+// A server that a test broke is not for the next test, and the log says what happened,
+// also after a new supervisor has begun.
+func TestABrokenSharedServerEndsAllAndIsSaid(t *testing.T) {
+	const grace = 200 * time.Millisecond
+	dir := t.TempDir()
+	a, b := &sharer{grace: grace}, &sharer{grace: grace}
+	broken := join(t, a, dir)
+	var killed stateChild
+	for _, c := range broken.Servers {
+		if c.Name == "bid-a" {
+			killed = c
+		}
+	}
+	if err := killed.signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all end", func() bool { return !broken.alive() && left(t, broken) == nil })
+	fresh := join(t, b, dir)
+	text, err := os.ReadFile(logFile(dir))
+	want := fmt.Sprintf("bid-a (process %d) ended by itself: signal: killed; all end now", killed.Pid)
+	if err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("the log lacks %q (%v):\n%s", want, err, text)
+	}
+	a.leave()
+	b.leave()
+	eventually(t, "it ends", func() bool { return !fresh.alive() })
+}
+
+func TestTheLogOfSupervisorsIsBounded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	for _, c := range []struct{ has, want int }{{0, 1}, {logBytesMax, logBytesMax + 1}, {logBytesMax + 1, 1}} {
+		if err := os.WriteFile(file, make([]byte, c.has), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := openLog(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.WriteString("x")
+		if info, e := os.Stat(file); errors.Join(err, e, f.Close()) != nil || int(info.Size()) != c.want {
+			t.Errorf("of %d bytes: %d, want %d (%v, %v)", c.has, info.Size(), c.want, err, e)
+		}
+	}
+}
+
 // A number in a stale state may belong to anybody by now.
 func TestAStaleStateHarmsNobody(t *testing.T) {
 	bystander := exec.Command("sleep", "600")
@@ -178,7 +224,8 @@ func TestNobodyJoinsWhatEnds(t *testing.T) {
 	const grace = time.Millisecond
 	dir := t.TempDir()
 	supervisors := map[int]state{}
-	for _, pause := range []time.Duration{0, 2 * grace, 10 * grace} {
+	pauses := []time.Duration{0, 2 * grace, 10 * grace, 100 * grace}
+	for i, limit := 0, time.Now().Add(30*time.Second); i < len(pauses) || len(supervisors) < 2 && time.Now().Before(limit); i++ {
 		users := []*sharer{{grace: grace}, {grace: grace}}
 		var wait sync.WaitGroup
 		for _, u := range users {
@@ -198,7 +245,7 @@ func TestNobodyJoinsWhatEnds(t *testing.T) {
 			supervisors[u.state.Pid] = u.state
 			u.leave()
 		}
-		<-time.After(pause) // to meet another moment of the end
+		<-time.After(pauses[i%len(pauses)]) // to meet another moment of the end
 	}
 	for _, s := range supervisors {
 		eventually(t, "each ends", func() bool { return !s.alive() && left(t, s) == nil })

@@ -9,12 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Up starts a stack in dir that stays when this program ends, with the data of the
 // last time, and writes map.yaml and env there for the programs. What is missing is
-// installed where that is possible. A stack that runs already is left as it is. Both
-// ways out says where everything is.
+// installed where that is possible. Of a stack that runs already, the servers that have
+// ended are started again, and the others left as they are. In any case out says where
+// everything is.
 //
 // This program must be cmd, because the supervisor is this program again.
 func Up(ctx context.Context, dir string, out io.Writer) error {
@@ -35,7 +37,9 @@ func Up(ctx context.Context, dir string, out io.Writer) error {
 		return err
 	}
 	if running {
-		fmt.Fprintf(out, "already running, nothing changed (supervisor: process %d)\n", s.Pid)
+		if s, err = startMissing(ctx, dir, s, out); err != nil {
+			return err
+		}
 		return describe(dir, s, out)
 	}
 	if _, err := find(ctx, Options{Install: true, Log: func(line string) { fmt.Fprintln(out, line) }}); err != nil {
@@ -60,6 +64,47 @@ func Up(ctx context.Context, dir string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "started (supervisor: process %d)\n", s.Pid)
 	return describe(dir, s, out)
+}
+
+// startMissing makes a running supervisor start the servers that have ended, and
+// returns its state then.
+func startMissing(ctx context.Context, dir string, s state, out io.Writer) (state, error) {
+	var missing []string
+	for _, srv := range s.Servers {
+		if !srv.alive() {
+			missing = append(missing, srv.Name)
+		}
+	}
+	if missing == nil {
+		fmt.Fprintf(out, "already running, nothing changed (supervisor: process %d)\n", s.Pid)
+		return s, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(missing)+1)*readyWithin)
+	defer cancel()
+	if err := s.signal(syscall.SIGHUP); err != nil {
+		return s, err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		now, running, err := readState(dir)
+		switch {
+		case err != nil:
+			return s, err
+		case !running:
+			return s, fmt.Errorf("localstack: the supervisor ended%s", tail(logFile(dir)))
+		case now.Asked > s.Asked && now.Fault != "":
+			return s, errors.New(now.Fault)
+		case now.Asked > s.Asked:
+			fmt.Fprintf(out, "started again: %s (supervisor: process %d)\n", strings.Join(missing, ", "), s.Pid)
+			return now, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return s, fmt.Errorf("localstack: %s: %w%s", strings.Join(missing, ", "), ctx.Err(), tail(logFile(dir)))
+		}
+	}
 }
 
 // Down ends the stack that Up started in dir, and nothing else: each process is
@@ -115,7 +160,7 @@ func describe(dir string, s state, out io.Writer) error {
 	for _, srv := range s.Servers {
 		fmt.Fprintf(&b, "  %-8s %s  (process %d)\n", srv.Name, srv.Address, srv.Pid)
 	}
-	fmt.Fprintf(&b, "  data     %s\n", dir)
+	fmt.Fprintf(&b, "  data     %s\n  log      %s: which server ended, and when\n", dir, logFile(dir))
 	env := filepath.Join(dir, "env")
 	if wd, err := os.Getwd(); err == nil {
 		if rel, err := filepath.Rel(wd, env); err == nil && !strings.HasPrefix(rel, "..") {

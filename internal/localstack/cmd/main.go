@@ -15,7 +15,7 @@ import (
 )
 
 const usage = `usage:
-  up   [-data DIR]           start MariaDB and NATS, make and migrate the databases
+  up   [-data DIR]           start MariaDB and NATS, or what of them has ended; make and migrate the databases
   down [-data DIR] [-purge]  stop what up started; -purge removes the data too
 `
 
@@ -53,9 +53,11 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 			return err
 		}
 		if *tests > 0 {
-			return localstack.SuperviseTests(ctx, *data, *tests)
+			return localstack.SuperviseTests(ctx, *data, os.Stderr, *tests)
 		}
-		return localstack.Supervise(ctx, *data)
+		again := make(chan os.Signal, 1) // sent by up
+		signal.Notify(again, syscall.SIGHUP)
+		return localstack.Supervise(ctx, *data, os.Stderr, again)
 	}
 	return fmt.Errorf("no command %q\n%s", args[0], usage)
 }
