@@ -16,11 +16,6 @@ import (
 	"github.com/octopay/octopay/slot"
 )
 
-// ownerGuard share-locks the owner row, and fails with 1242 when its epoch is
-// another, or when it is missing. The lock also makes the transaction visible in
-// innodb_trx before it is stamped, which the marks of the mirror rely on.
-const ownerGuard = "SELECT IF(COUNT(IF(epoch = ?, 1, NULL)) = 1, 1, (SELECT 1 UNION SELECT 2)) FROM `%s`.owner WHERE id = 1 LOCK IN SHARE MODE"
-
 // stamp takes the transaction's time, once: functions of time differ from statement
 // to statement.
 const stamp = "SET @t = UTC_TIMESTAMP(3)"
@@ -118,7 +113,7 @@ func sendInsert(ctx context.Context, c *sql.Conn, database string, epoch shardma
 	text.Grow(512 + len(orders)*(len(orderRow)+1))
 	args := make([]any, 1, 1+len(orders)*len(schema.OrderColumns))
 	args[0] = int64(epoch)
-	fmt.Fprintf(&text, "BEGIN;"+ownerGuard+";"+stamp+";", database)
+	text.WriteString("BEGIN;" + schema.OwnerGuard(database) + ";" + stamp + ";")
 	for _, p := range parts {
 		text.WriteString("INSERT INTO " + orderTable(database, p.table) + " (" + orderColumns + ") VALUES ")
 		for n, i := range p.orders {

@@ -159,7 +159,7 @@ func (t *SQL) apply(ctx context.Context, c *Change) (letters int, err error) {
 // dead letters.
 func (t *SQL) begin(ctx context.Context, c *Change) (open int, err error) {
 	rows, err := t.conn.QueryContext(ctx, "BEGIN;"+
-		"SELECT IF(COUNT(IF(epoch = ?, 1, NULL)) = 1, 1, (SELECT 1 UNION SELECT 2)) FROM "+t.table("owner")+" WHERE id = 1 LOCK IN SHARE MODE;"+
+		schema.OwnerGuard(t.db.Schema())+";"+
 		"SELECT incarnation, stream_seq, stored_at FROM "+t.table("progress")+" WHERE id = 1 FOR UPDATE;"+
 		"SELECT COUNT(*) FROM "+t.table("dead_letter")+" WHERE state = 'open'", t.epoch)
 	if err != nil {
@@ -373,8 +373,9 @@ func (t *SQL) Settle(ctx context.Context, key LetterKey, as LetterState, orders 
 	}
 	defer cluster.Discard(conn) // after COMMIT nothing is open on it; rarely used, so not worth keeping
 	var p packet
+	p.add("BEGIN;"+schema.OwnerGuard(t.db.Schema())+";", t.epoch)
 	// The progress is locked by whoever writes rows, so that no two do.
-	p.add("BEGIN; SELECT id FROM " + t.table("progress") + " WHERE id = 1 FOR UPDATE;")
+	p.add("SELECT id FROM " + t.table("progress") + " WHERE id = 1 FOR UPDATE;")
 	t.rows(&p, &Change{Orders: orders, Entries: entries})
 	if _, err := conn.ExecContext(ctx, p.text.String(), p.args...); err != nil {
 		return err

@@ -177,6 +177,28 @@ func TestAnotherEpochAppliesNothing(t *testing.T) {
 	}
 }
 
+// Settling a dead letter writes rows as well: the connection is good, but the epoch in
+// the transaction is another.
+func TestAnotherEpochSettlesNothing(t *testing.T) {
+	stack := localstack.Test(t, localstack.BID)
+	target := newSQL(t, stack, 1)
+	c := change(0)
+	c.Letters = []Letter{letter("MIRROR@1", Origin{Seq: 1, Payload: []byte("wire")}, "a reason")}
+	if _, err := target.Apply(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	stale := NewSQL(target.db, stack.Map.Epoch()+1)
+	if err := stale.Settle(t.Context(), c.Letters[0].LetterKey, LetterRetried, []Order{order(1, 1)}, nil); dberr.Of(err) != dberr.Stale {
+		t.Errorf("settled under another epoch: %v", err)
+	}
+	if n := count(t, target.db, "order_1"); n != 0 {
+		t.Errorf("%d orders", n)
+	}
+	if err := target.Settle(t.Context(), c.Letters[0].LetterKey, LetterRetried, []Order{order(1, 1)}, nil); err != nil {
+		t.Errorf("settled under its epoch: %v", err)
+	}
+}
+
 // The connection is cut before, in, and after each packet of a transaction: the
 // database then says whether it happened, and going on from there loses and doubles
 // nothing.
