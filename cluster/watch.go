@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/internal/dberr"
-	"github.com/octopay/octopay/shardmap"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -15,12 +14,13 @@ const (
 	probeEvery = time.Second // how often each database is asked
 	probeMax   = time.Second // for its answer
 	mapEvery   = 2 * time.Second
+	askedAfter = 250 * time.Millisecond // databases that ask for the map together get it once
 )
 
 // Run looks after the handles until ctx ends. About once a second it asks each database
 // what it is and whether it takes writes, all of them side by side; what it finds
-// decides at once for everybody. It reads the map in force every two seconds, and at
-// once when a database obeys a newer one, and follows it.
+// decides at once for everybody. It reads the map in force every two seconds, more often
+// while a database obeys a newer one, and follows it.
 //
 // A newer map of another size or prefix is not followed, and said so. A map that
 // conflicts with the one in use ends Run with ErrMapConflict.
@@ -42,15 +42,14 @@ func (c *Cluster) Run(ctx context.Context, log *slog.Logger) error {
 func (c *Cluster) watch(ctx context.Context, d *Database, log *slog.Logger) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
-	said, asked := "", shardmap.Epoch(0)
+	said := ""
 	for {
 		l := d.link.Load()
 		err := l.probe(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if w := l.word.Load(); w != nil && w.epoch > max(l.epoch, asked) {
-			asked = w.epoch // once: whoever raised it may be slow to store the map
+		if w := l.word.Load(); w != nil && w.epoch > l.epoch {
 			select {
 			case c.ask <- struct{}{}:
 			default:
@@ -125,8 +124,13 @@ func (c *Cluster) lookForMaps(ctx context.Context, log *slog.Logger) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.ask:
 		case <-tick.C:
+		case <-c.ask:
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(askedAfter):
+			}
 		}
 	}
 }
