@@ -182,7 +182,7 @@ func (c *collector) explain(err error, begin start) error {
 			names = append(names, s.schema)
 		}
 	}
-	return fmt.Errorf("%w; to be refilled with `octopay mirror rebuild`: %s", err, strings.Join(names, ", "))
+	return fmt.Errorf("%w; these databases must be refilled from the truth: %s", err, strings.Join(names, ", "))
 }
 
 // read hands on what the source yields.
@@ -297,14 +297,13 @@ func (c *collector) purge(ctx context.Context, states []databaseState, incarnati
 func (c *collector) publish(ctx context.Context, begin start, reader source.Reader, batches <-chan source.Batch, marks *marker) error {
 	packer := stream.NewPacker(c.server, stream.MessageBytes)
 	position := begin.from // everything up to here is stored
-	tick := time.NewTicker(markEvery)
-	defer tick.Stop()
-	lastMark := time.Now()
+	pace := newPace(markEvery)
+	defer pace.stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick.C:
+		case <-pace.timer.C:
 		case b := <-batches:
 			end, err := gather(ctx, packer, b, batches)
 			if err != nil {
@@ -317,7 +316,7 @@ func (c *collector) publish(ctx context.Context, begin start, reader source.Read
 				position = end
 			}
 		}
-		if time.Since(lastMark) < markEvery {
+		if !pace.begin() {
 			continue
 		}
 		switch err := c.mark(ctx, begin.writer, position, marks); {
@@ -330,9 +329,9 @@ func (c *collector) publish(ctx context.Context, begin start, reader source.Read
 			return err
 		default:
 			c.sayNotFull()
-			lastMark = time.Now()
 			reader.Saved(position)
 		}
+		pace.end()
 	}
 }
 

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"sync"
+	"time"
 
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/syncer/source"
@@ -51,3 +52,30 @@ func (m *marker) reach(position source.Position) schema.Millis {
 	m.waiting = append(m.waiting[:0], m.waiting[n:]...)
 	return m.at
 }
+
+// A pace begins something no more often than every so often, and, when nothing else is
+// in the way, no more rarely: how long the thing itself takes is part of the pause.
+type pace struct {
+	every time.Duration
+	last  time.Time   // when it was begun last
+	timer *time.Timer // fires when it is due again
+}
+
+func newPace(every time.Duration) *pace {
+	return &pace{every: every, last: time.Now(), timer: time.NewTimer(every)}
+}
+
+// begin reports whether it is due; then it begins now.
+func (p *pace) begin() bool {
+	now := time.Now()
+	if now.Sub(p.last) < p.every {
+		return false
+	}
+	p.last = now
+	return true
+}
+
+// end is called after what begin allowed.
+func (p *pace) end() { p.timer.Reset(time.Until(p.last.Add(p.every))) }
+
+func (p *pace) stop() { p.timer.Stop() }

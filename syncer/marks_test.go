@@ -1,7 +1,10 @@
 package syncer
 
 import (
+	"math/rand/v2"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/syncer/source"
@@ -53,4 +56,42 @@ func TestMarker(t *testing.T) {
 			t.Fatalf("all is published, but the mark says %d, the newest stamp %d", at, newest)
 		}
 	})
+}
+
+// At rest marks begin every markEvery exactly, whatever their acks take of it; between
+// batches they never begin earlier.
+func TestMarksKeepTheirPace(t *testing.T) {
+	for name, batches := range map[string]bool{"at rest": false, "between batches": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPace(markEvery)
+				defer p.stop()
+				var begun []time.Time
+				for len(begun) < 200 {
+					if batches {
+						select {
+						case <-p.timer.C:
+						case <-time.After(rand.N(2 * markEvery)):
+						}
+					} else {
+						<-p.timer.C
+					}
+					if !p.begin() {
+						if !batches {
+							t.Fatal("the timer fired before its time")
+						}
+						continue
+					}
+					begun = append(begun, time.Now())
+					time.Sleep(rand.N(markEvery)) // until its ack
+					p.end()
+				}
+				for i, at := range begun[1:] {
+					if pause := at.Sub(begun[i]); pause != markEvery {
+						t.Fatalf("mark %d began %s after the one before", i+1, pause)
+					}
+				}
+			})
+		})
+	}
 }

@@ -208,12 +208,12 @@ func TestAPurgedLogNamesTheDatabasesToRefill(t *testing.T) {
 		}
 	}
 	r.run(r.of(parts))
-	eventually(t, "it is said", func() bool { return r.lines.has("to be refilled") })
-	want := fmt.Sprintf("mirror rebuild`: %s, %s\"", behind[0].Schema, behind[1].Schema)
+	eventually(t, "it is said", func() bool { return r.lines.has("must be refilled") })
+	want := fmt.Sprintf("must be refilled from the truth: %s, %s\"", behind[0].Schema, behind[1].Schema)
 	if !r.lines.has(want) {
 		t.Errorf("the log doesn't say %s", want)
 	}
-	if n := strings.Count(r.lines.String(), "to be refilled"); n != 1 {
+	if n := strings.Count(r.lines.String(), "must be refilled"); n != 1 {
 		t.Errorf("it was said %d times", n)
 	}
 }

@@ -28,7 +28,7 @@ var (
 	ErrLost = errors.New("apply: the stream lost messages")
 	// ErrRefill reports that the stream no longer holds what this database lacks. It
 	// has to be refilled from the truth.
-	ErrRefill = errors.New("apply: the stream no longer holds what this database lacks; refill it with `octopay mirror rebuild`")
+	ErrRefill = errors.New("apply: the stream no longer holds what this database lacks; it must be refilled from the truth")
 	// ErrTooManyLetters reports that so many dead letters are open that something else
 	// than a few rows must be wrong. Nothing more is applied until they are settled.
 	ErrTooManyLetters = errors.New("apply: too many dead letters are open")
