@@ -15,6 +15,11 @@ import (
 const (
 	bodyMax = 64 << 10 // bytes
 	uriMax  = 8 << 10  // bytes
+
+	// lingerMax is how many bytes of a refused body are taken and thrown away. It is
+	// far above what is sent by mistake; the time is what holds an attacker.
+	lingerMax  = 32 << 20
+	lingerTime = time.Second
 )
 
 // body reads the whole body into buf, and returns it. It waits for it no longer than
@@ -67,8 +72,26 @@ func readAll(r io.Reader, b []byte) ([]byte, error) {
 
 // abandonsBody reports whether the request has a body that nobody read to its end.
 // Its connection is closed: net/http would otherwise wait for the rest of the body
-// before it sends the answer.
+// before it sends the answer, and what came later would be read as a request.
 func (c *call) abandonsBody() bool { return c.r.ContentLength != 0 && !c.bodyRead }
+
+// linger ends an answered request whose body nobody read to its end, and whose
+// connection is closed after it. It takes the rest of the body, for at most this long:
+// many clients send all they have before they read, and a connection that is closed
+// under them loses the answer. Without a deadline net/http would wait for up to 256 KiB
+// of the rest for ever, and a shutdown with it.
+//
+// In HTTP/2 the answer and the body don't meet, and the stream ends with its handler.
+func linger(w http.ResponseWriter, r *http.Request, atMost time.Duration) {
+	answer := http.NewResponseController(w)
+	if r.ProtoMajor != 1 || answer.SetReadDeadline(time.Now().Add(atMost)) != nil {
+		return
+	}
+	if r.ContentLength > lingerMax || answer.Flush() != nil {
+		return // its end would not be reached
+	}
+	_, _ = io.CopyN(io.Discard, r.Body, lingerMax)
+}
 
 // isJSON reports whether a Content-Type is JSON in UTF-8. Parameters other than the
 // charset mean nothing for JSON and are passed over.

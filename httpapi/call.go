@@ -38,15 +38,23 @@ type call struct {
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{api: a, w: w, r: r, arrived: time.Now(), route: a.nowhere}
-	c.id = requestID(r.Header)
-	h := w.Header()
+	c.run()
+	if c.abandonsBody() {
+		linger(w, r, a.lingerTime)
+	}
+}
+
+// run answers the request. When it returns, the call is counted and logged.
+func (c *call) run() {
+	c.id = requestID(c.r.Header)
+	h := c.w.Header()
 	h["X-Request-Id"] = []string{c.id}
 	h["Cache-Control"] = noStore
 	h["X-Content-Type-Options"] = noSniff
-	a.metrics.inFlight.Inc()
-	defer a.metrics.inFlight.Dec()
+	c.api.metrics.inFlight.Inc()
+	defer c.api.metrics.inFlight.Dec()
 	defer c.end()
-	if err := a.serve(c); err != nil {
+	if err := c.api.serve(c); err != nil {
 		c.refuse(err)
 	}
 }
@@ -86,8 +94,11 @@ func (c *call) refuse(err error) {
 	// Nobody would be right to call that a failure of ours. But a client that has only
 	// closed its sending side looks the same, so it is answered all the same.
 	c.gone = p.Code.Status() >= 500 && c.r.Context().Err() != nil
-	if p.Code == problem.Internal {
+	switch {
+	case p.Code == problem.Internal:
 		c.logFault(p.Cause)
+	case refusal(p.Code.Status()) && !c.gone:
+		c.api.refusals.note(p)
 	}
 	h := c.w.Header()
 	if p.Shed != "" {

@@ -3,17 +3,21 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/octopay/octopay/httpapi/openapitest"
 	"github.com/octopay/octopay/httpapi/problem"
 	"github.com/octopay/octopay/idgen"
+	"pgregory.net/rapid"
 )
 
 func TestTheContractHasExactlyTheCallsThatAreServed(t *testing.T) {
@@ -67,9 +71,6 @@ func TestTheContractHasEveryCodeAtItsStatus(t *testing.T) {
 		}
 	}
 	for c := problem.Code(1); c < problem.Codes; c++ {
-		if c == problem.NotFound || c == problem.MethodNotAllowed {
-			continue // of no call: there is no path, or no method
-		}
 		want := map[string]bool{itoa(c.Status()): true}
 		if !maps.Equal(described[c.String()], want) {
 			t.Errorf("%s: %v, want %v", c, described[c.String()], want)
@@ -151,6 +152,88 @@ func TestTheContractAndTheDecoderAgreeOnOrders(t *testing.T) {
 				t.Errorf("the decoder says %q %v, the contract %v", code, faulty, err)
 			}
 		})
+	}
+}
+
+// Which times are right is said by the schema of AnyTime, but for the days of a month.
+func TestTheContractAndTheParserAgreeOnTimes(t *testing.T) {
+	form := openapitest.Document(t).Components.Schemas["AnyTime"].Value
+	agree := func(t interface{ Errorf(string, ...any) }, text string, thereIsTheDay bool) {
+		_, bad := parseBound(text)
+		described := form.VisitJSON(text, openapi3.EnableJSONSchema2020()) == nil
+		if want := described && thereIsTheDay; bad.bad() == want {
+			t.Errorf("%q: described %t, refused %t", text, described, bad.bad())
+		}
+	}
+	for _, text := range []string{
+		"2026-11-30T00:00:00Z", "2026-11-30T23:59:59.999999999+23:59", "2026-11-30T00:00:00-00:00", "0000-01-01T00:00:00Z",
+		"9999-12-31T23:59:59Z", "2024-02-29T00:00:00Z", "2016-12-31T23:59:60Z", "2026-11-30T24:00:00Z", "2026-11-30T23:60:00Z",
+		"2026-11-30T00:00:00-99:99", "2026-11-30T00:00:00+24:00", "2026-11-30T00:00:00+23:60", "2026-13-01T00:00:00Z", "2026-00-01T00:00:00Z",
+		"2026-01-00T00:00:00Z", "2026-01-32T00:00:00Z", "2026-11-30T00:00:00.Z", "2026-11-30T00:00:00.0000000000Z", "2026-11-30t00:00:00Z",
+		"2026-11-30T00:00:00z", "2026-11-30T00:00:00", "2026-11-30", "", "2026-11-30T00:00:00Z\n", "２026-11-30T00:00:00Z",
+	} {
+		agree(t, text, true)
+	}
+	for _, text := range []string{"2026-02-29T00:00:00Z", "2026-02-30T00:00:00Z", "2026-04-31T00:00:00Z", "1900-02-29T00:00:00Z"} {
+		agree(t, text, false)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		// Every digit may be any: months 00 to 99, days too.
+		digits := func(name string, n int) string {
+			return rapid.StringMatching(fmt.Sprintf("[0-9]{%d}", n)).Draw(t, name)
+		}
+		near := func(name string, most int) string {
+			return fmt.Sprintf("%02d", rapid.IntRange(0, most+1).Draw(t, name))
+		}
+		year, month, day := digits("year", 4), near("month", 12), near("day", 31)
+		text := year + "-" + month + "-" + day + "T" + near("hour", 23) + ":" + near("minute", 59) + ":" + near("second", 59) +
+			rapid.StringMatching(`(\.[0-9]{0,10})?`).Draw(t, "fraction") +
+			rapid.SampledFrom([]string{"Z", "z", "", "+", "-"}).Draw(t, "zone")
+		if strings.HasSuffix(text, "+") || strings.HasSuffix(text, "-") {
+			text += near("hours", 23) + ":" + near("minutes", 59)
+		}
+		// Package time knows the calendar: a day that there isn't moves to the next month.
+		y, _ := strconv.Atoi(year)
+		m, _ := strconv.Atoi(month)
+		d, _ := strconv.Atoi(day)
+		agree(t, text, time.Date(y, time.Month(m), d, 0, 0, 0, 0, time.UTC).Day() == d)
+	})
+}
+
+// What the HTTP server refuses by itself is as the contract's first page says.
+func TestWhatTheServerRefusesByItselfIsDescribed(t *testing.T) {
+	s := start(t)
+	words := openapitest.Document(t).Info.Description
+	for head, status := range map[string]int{
+		"GET /v1/users/1/orders\r\n\r\n":                                                                       400,
+		"GET /v1/users/1/orders HTTP/1.1\r\n\r\n":                                                              400, // no Host
+		"GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\nA B: c\r\n\r\n":                                 400,
+		"POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n":        400,
+		"POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n":                            400,
+		"POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nExpect: 200-maybe\r\n\r\n":                             417,
+		"GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\nExpect: 200-maybe\r\n\r\n":                      417,
+		"GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n": 431,
+		"POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n":                       501,
+		"POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n":              501,
+		"GET /v1/users/1/orders HTTP/3.0\r\nHost: localhost\r\n\r\n":                                           505,
+	} {
+		conn, in := s.raw()
+		got := s.say(conn, in, "GET", head)
+		if got.status != status || got.header.Get("Connection") != "close" || got.header.Get("X-Request-Id") != "" {
+			t.Errorf("%.80q: %d %v", head, got.status, got.header)
+		}
+		if kind := got.header.Get("Content-Type"); got.body != "" && !strings.HasPrefix(kind, "text/plain") {
+			t.Errorf("%.80q: %s %s", head, kind, got.body)
+		}
+		if !strings.Contains(words, strconv.Itoa(status)) {
+			t.Errorf("%d is not described", status)
+		}
+		if _, err := in.ReadByte(); err == nil {
+			t.Errorf("%.80q: the connection goes on", head)
+		}
+	}
+	if s.orders.calls > 0 {
+		t.Error("it reached the orders")
 	}
 }
 

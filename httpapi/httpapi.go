@@ -59,13 +59,15 @@ type Config struct {
 
 // An API answers requests. It is safe for concurrent use.
 type API struct {
-	config   Config
-	log      *slog.Logger
-	paths    *chi.Mux // finds patterns only; routes does the rest
-	routes   map[string]*route
-	nowhere  *route // of paths that there are not
-	metrics  *metrics
-	draining atomic.Bool
+	config     Config
+	log        *slog.Logger
+	paths      *chi.Mux // finds patterns only; routes does the rest
+	routes     map[string]*route
+	nowhere    *route // of paths that there are not
+	metrics    *metrics
+	refusals   refusals
+	lingerTime time.Duration
+	draining   atomic.Bool
 }
 
 // New makes an API.
@@ -82,7 +84,10 @@ func New(c Config) (*API, error) {
 	if c.CallTimeout <= 0 {
 		c.CallTimeout = 9500 * time.Millisecond
 	}
-	a := &API{config: c, log: c.Logger, paths: chi.NewMux(), routes: map[string]*route{}, metrics: newMetrics()}
+	a := &API{
+		config: c, log: c.Logger, paths: chi.NewMux(), routes: map[string]*route{}, metrics: newMetrics(),
+		refusals: refusals{log: c.Logger}, lingerTime: lingerTime,
+	}
 	if c.Registry != nil {
 		if err := c.Registry.Register(a.metrics); err != nil {
 			return nil, err

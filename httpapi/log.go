@@ -36,13 +36,19 @@ func (c *call) end() {
 
 var errPanic = errors.New("panic")
 
-// logAccess writes the line of a call. Refusals are counted in metrics and logged only
-// at debug level: under a flood, a line for each would be the load.
+// refusal reports whether an answer with this status turns away work for which there
+// was no room or no place, whatever the request was.
+func refusal(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
+// logAccess writes the line of a call. Refusals have theirs only at debug level: under
+// a flood, a line for each would be the load. What refusals says of them is enough.
 func (c *call) logAccess(took time.Duration) {
 	_, status, code := c.outcome()
 	level := slog.LevelInfo
 	switch {
-	case status == 429 || status == 503:
+	case refusal(status):
 		level = slog.LevelDebug
 	case status >= 500:
 		level = slog.LevelError

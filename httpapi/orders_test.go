@@ -130,7 +130,7 @@ func TestAnOrderIsFoundByItsId(t *testing.T) {
 		{"the snowflake alone", id[4:], 404},
 		{"a word", "abc", 404},
 		{"a negative number", "-1", 404},
-		{"dots", "..", 404},
+		{"three dots", "...", 404},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := s.get("/v1/orders/" + tc.path)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"path"
 	"strings"
 	"sync"
 
@@ -60,16 +61,18 @@ var matches = sync.Pool{New: func() any { return chi.NewRouteContext() }}
 
 // match finds the route of a path and the value of its parameter; every path has at
 // most one. Paths of these calls need no escaping, so one with an escape is none of
-// them: an escaped slash can't be taken for a slash, here or by a proxy before us.
+// them: an escaped slash can't be taken for a slash, here or by a proxy before us. Nor
+// is one with a double or trailing slash, or a segment . or .., which a proxy might
+// have made another path of.
 func (a *API) match(r *http.Request) (*route, string) {
-	path := r.URL.EscapedPath()
-	if strings.ContainsRune(path, '%') || strings.Contains(path, "//") || strings.HasSuffix(path, "/") {
+	asked := r.URL.EscapedPath()
+	if strings.ContainsRune(asked, '%') || path.Clean(asked) != asked {
 		return nil, ""
 	}
 	m := matches.Get().(*chi.Context)
 	defer matches.Put(m)
 	m.Reset()
-	found := a.routes[a.paths.Find(m, http.MethodGet, path)]
+	found := a.routes[a.paths.Find(m, http.MethodGet, asked)]
 	if found == nil {
 		return nil, ""
 	}

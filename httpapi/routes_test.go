@@ -14,7 +14,9 @@ func TestPathsThatThereAreNot(t *testing.T) {
 		"/v1/orders/1/", "/v1/orders/1/refunds", "/v1/orders/batch/x", "/v1/users", "/v1/users/1", "/v1/users//orders",
 		"/v1/users/1/orders/", "/v1/merchants//orders", "/v1/merchants/1", "/openapi.yaml/", "/openapi.json", "/healthz", "/metrics",
 		"/v1%2Forders", "/v1%2forders", "/v1/orders%2F", "/v1/orders%2F1", "/v1/users/1%2Forders", "/v1/users/1%2F2/orders",
-		"/v1/%6Frders", "/v1/./orders", "/v1/x/../orders", "/v1/orders%3Fuid=1", "/v1/orders;a=b", "/v1/users/%39527/orders",
+		"/v1/%6Frders", "/v1/./orders", "/v1/x/../orders", "/v1/users/../orders", "/v1/users/./orders", "/v1/merchants/../orders", "/v1/orders/..",
+		"/v1/orders/.", "/v1/users/1/..", "/v1/users/1/orders/.", "/v1/users/1/orders/..", "/./v1/orders", "/../v1/orders", "/..", "/.",
+		"/v1/users/%2E%2E/orders", "/v1/users/.%2e/orders", "/v1/orders/1/../2", "/v1/orders%3Fuid=1", "/v1/orders;a=b", "/v1/users/%39527/orders",
 	} {
 		got := s.get(path)
 		got.is(404, "not_found")

@@ -16,7 +16,10 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
-		// A body has its own time, in API, from when it is awaited: no ReadTimeout.
+		// A body that is awaited has its own time, in API, in place of this one. This is
+		// for what net/http refuses without asking anybody (417), and then awaits the body
+		// of; and for handlers that don't know that there is one.
+		ReadTimeout:    5 * time.Second,
 		WriteTimeout:   15 * time.Second, // from the headers' end: the call's 10 s, and time to send
 		IdleTimeout:    75 * time.Second, // more than the 60 s that front proxies keep theirs
 		MaxHeaderBytes: 32 << 10,

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestAServerHasALimitForEverything(t *testing.T) {
 	s := start(t).server
-	if s.ReadHeaderTimeout <= 0 || s.WriteTimeout <= 10*time.Second || s.IdleTimeout <= 0 || s.MaxHeaderBytes <= uriMax || s.ReadTimeout != 0 {
+	if s.ReadHeaderTimeout <= 0 || s.WriteTimeout <= 10*time.Second || s.IdleTimeout <= 0 || s.MaxHeaderBytes <= uriMax || s.ReadTimeout <= 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -98,25 +98,34 @@ func TestShutdownWaitsForWhatIsUnderWay(t *testing.T) {
 
 // A client that hangs up while its call waits frees the call, and is nobody's failure.
 func TestAClientThatLeavesEndsItsCall(t *testing.T) {
-	s := start(t)
-	s.orders.block, s.orders.began = make(chan struct{}), make(chan struct{}, 1)
-	ctx, leave := context.WithCancel(context.Background())
-	left := make(chan error, 1)
-	go func() {
-		req, _ := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/orders", strings.NewReader(body()))
-		req.Header.Set("Content-Type", "application/json")
-		res, err := s.client.Do(req)
-		if err == nil {
-			_ = res.Body.Close()
-		}
-		left <- err
-	}()
-	<-s.orders.began
-	leave()
-	if err := <-left; err == nil {
-		t.Fatal("it was answered")
+	for _, call := range []struct{ method, path, body string }{{"POST", "/v1/orders", body()}, {"GET", "/v1/users/1/orders", ""}} {
+		t.Run(call.method, func(t *testing.T) {
+			s := start(t)
+			s.orders.block, s.orders.began = make(chan struct{}), make(chan struct{}, 1)
+			ctx, leave := context.WithCancel(context.Background())
+			left := make(chan error, 1)
+			go func() {
+				req, _ := http.NewRequestWithContext(ctx, call.method, s.url+call.path, strings.NewReader(call.body))
+				if call.body != "" {
+					req.Header.Set("Content-Type", "application/json")
+				}
+				res, err := s.client.Do(req)
+				if err == nil {
+					_ = res.Body.Close()
+				}
+				left <- err
+			}()
+			<-s.orders.began
+			leave()
+			if err := <-left; err == nil {
+				t.Fatal("it was answered")
+			}
+			s.eventually(func() bool { return strings.Contains(s.log.String(), `"code":"client_gone"`) })
+			if got := s.lines("refused"); len(got) > 0 {
+				t.Errorf("it is said to be refused: %v", got)
+			}
+		})
 	}
-	s.eventually(func() bool { return strings.Contains(s.log.String(), `"code":"client_gone"`) })
 }
 
 // eventually fails unless is becomes true within 10 s.

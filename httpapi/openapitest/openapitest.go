@@ -4,7 +4,6 @@ package openapitest
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -114,46 +113,46 @@ func (c *contract) check(r *http.Request, sent []byte, res *http.Response, got [
 	}
 	route, params, err := c.router.FindRoute(req)
 	if err != nil || route.Operation == nil {
-		return c.checkProblem(r, res, got)
+		return c.checkElse(r, res, got)
 	}
-	input := &openapi3filter.RequestValidationInput{
-		Request: req, PathParams: params, Route: route,
-		Options: &openapi3filter.Options{
-			IncludeResponseStatus: true,
-			MultiError:            true,
-			SkipSettingDefaults:   true,
-			AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc,
-		},
-	}
+	input := &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route, Options: options(r)}
 	if err := openapi3filter.ValidateRequest(r.Context(), input); err != nil && !refusals[res.StatusCode] {
 		return fmt.Errorf("the request is forbidden and was not refused: %w", err)
 	}
 	if res.StatusCode == http.StatusNotFound && strings.Contains(string(got), `"code":"not_found"`) {
-		return c.checkProblem(r, res, got) // a path that only looks like one of ours
+		return c.checkElse(r, res, got) // a path that only looks like one of ours
 	}
-	answer := (&openapi3filter.ResponseValidationInput{
-		RequestValidationInput: input, Status: res.StatusCode, Header: res.Header, Options: input.Options,
-	}).SetBodyBytes(got)
-	if r.Method == http.MethodHead {
-		input.Options.ExcludeResponseBody = true
-	}
-	return openapi3filter.ValidateResponse(r.Context(), answer)
+	return checkAnswer(r, input, res, got)
 }
 
-// checkProblem checks an answer to a request that no operation describes.
-func (c *contract) checkProblem(r *http.Request, res *http.Response, got []byte) error {
-	if res.StatusCode < 400 {
+func options(r *http.Request) *openapi3filter.Options {
+	return &openapi3filter.Options{
+		IncludeResponseStatus: true,
+		MultiError:            true,
+		SkipSettingDefaults:   true,
+		AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc,
+		ExcludeResponseBody:   r.Method == http.MethodHead,
+	}
+}
+
+func checkAnswer(r *http.Request, input *openapi3filter.RequestValidationInput, res *http.Response, got []byte) error {
+	answer := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: input, Status: res.StatusCode, Header: res.Header, Options: input.Options,
+	}
+	return openapi3filter.ValidateResponse(r.Context(), answer.SetBodyBytes(got))
+}
+
+// elsewhere are the answers to requests that no operation describes, by their names in
+// the contract.
+var elsewhere = map[int]string{404: "NotFound", 405: "MethodNotAllowed", 414: "UriTooLong", 421: "Misdirected"}
+
+// checkElse checks an answer to a request that no operation describes.
+func (c *contract) checkElse(r *http.Request, res *http.Response, got []byte) error {
+	as := c.doc.Components.Responses[elsewhere[res.StatusCode]]
+	if as == nil {
 		return fmt.Errorf("the contract has no such call, and it was not refused")
 	}
-	if ct := res.Header.Get("Content-Type"); ct != "application/problem+json" {
-		return fmt.Errorf("Content-Type is %q", ct)
-	}
-	if r.Method == http.MethodHead {
-		return nil
-	}
-	var value any
-	if err := json.Unmarshal(got, &value); err != nil {
-		return err
-	}
-	return c.doc.Components.Schemas["Problem"].Value.VisitJSON(value, openapi3.EnableJSONSchema2020())
+	operation := &openapi3.Operation{Responses: openapi3.NewResponses(openapi3.WithStatus(res.StatusCode, as))}
+	route := &routers.Route{Spec: c.doc, PathItem: &openapi3.PathItem{}, Method: r.Method, Operation: operation}
+	return checkAnswer(r, &openapi3filter.RequestValidationInput{Request: r, Route: route, Options: options(r)}, res, got)
 }

@@ -36,10 +36,11 @@ func header(pairs ...string) http.Header {
 }
 
 const (
-	order    = `{"order_id":"15770253150322220879872","uid":"9527","bid":"1001","out_trade_no":"A-1","amount":1,"currency":"CNY","subject":"s","status":"created","version":1,"paid_amount":0,"refunded_amount":0,"channel":null,"channel_trade_no":null,"metadata":{},"unapplied_payments":0,"close_reason":null,"created_at":"2026-11-30T16:00:00.123Z","updated_at":"2026-11-30T16:00:00.125Z","expires_at":"2026-11-30T16:30:00.123Z","paid_at":null,"closed_at":null}`
-	request  = `{"uid":"9527","bid":1001,"out_trade_no":"A-1","amount":1,"currency":"CNY","subject":"s"}`
-	location = "/v1/orders/15770253150322220879872"
-	notFound = `{"type":"urn:octopay:error:not_found","title":"t","status":404,"code":"not_found","detail":"d","request_id":"r1","retryable":false}`
+	order      = `{"order_id":"15770253150322220879872","uid":"9527","bid":"1001","out_trade_no":"A-1","amount":1,"currency":"CNY","subject":"s","status":"created","version":1,"paid_amount":0,"refunded_amount":0,"channel":null,"channel_trade_no":null,"metadata":{},"unapplied_payments":0,"close_reason":null,"created_at":"2026-11-30T16:00:00.123Z","updated_at":"2026-11-30T16:00:00.125Z","expires_at":"2026-11-30T16:30:00.123Z","paid_at":null,"closed_at":null}`
+	request    = `{"uid":"9527","bid":1001,"out_trade_no":"A-1","amount":1,"currency":"CNY","subject":"s"}`
+	location   = "/v1/orders/15770253150322220879872"
+	notAllowed = `{"type":"urn:octopay:error:method_not_allowed","title":"t","status":405,"code":"method_not_allowed","detail":"d","request_id":"r1","retryable":false}`
+	notFound   = `{"type":"urn:octopay:error:not_found","title":"t","status":404,"code":"not_found","detail":"d","request_id":"r1","retryable":false}`
 )
 
 // Whoever checks everything must be seen to find something.
@@ -64,6 +65,12 @@ func TestTransportFindsWhatBreaksTheContract(t *testing.T) {
 		{"a path outside the contract that was refused", "GET", "/v1/else", "", canned{404, problem, notFound}, false},
 		{"a refusal as plain text", "GET", "/v1/else", "", canned{404, header("Content-Type", "text/plain"), notFound}, true},
 		{"a refusal without a code", "GET", "/v1/else", "", canned{404, problem, `{"title":"t"}`}, true},
+		{"a method outside the contract, with those there are", "PUT", "/v1/orders", "", canned{405, header("Content-Type", "application/problem+json", "Allow", "GET, HEAD, POST"), notAllowed}, false},
+		{"a method outside the contract, without those there are", "PUT", "/v1/orders", "", canned{405, problem, notAllowed}, true},
+		{"a path outside the contract with another path's code", "GET", "/v1/else", "", canned{404, problem, strings.Replace(notFound, `"code":"not`, `"code":"order_not`, 1)}, true},
+		{"a path outside the contract that is a failure", "GET", "/v1/else", "", canned{500, problem, notFound}, true},
+		{"a path outside the contract, refused to HEAD", "HEAD", "/v1/else", "", canned{404, problem, ""}, false},
+		{"a path that only looks like one of ours", "GET", "/v1/orders/%31", "", canned{404, problem, notFound}, false},
 		{"a mirror's list without how far it has come", "GET", "/v1/merchants/1/orders", "", canned{200, header(), `{"data":[],"has_more":false,"next_cursor":null}`}, true},
 		{"the same to HEAD", "HEAD", "/v1/merchants/1/orders", "", canned{200, header(), ``}, true},
 		{"a HEAD that is right", "HEAD", "/v1/users/1/orders", "", canned{200, header(), ``}, false},

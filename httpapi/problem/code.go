@@ -50,7 +50,7 @@ var table = [Codes]struct {
 		"errors lists each faulty field and what is wrong with it. Nothing was written."},
 	{"invalid_cursor", 400, "The cursor is not one of this list",
 		"Send next_cursor as it was given, to the same list with the same filters; only limit may change."},
-	{"not_found", 404, "No such path", "No call has this path. Paths have no trailing or double slash and need no escaping."},
+	{"not_found", 404, "No such path", "No call has this path. Paths have no trailing or double slash, no segment . or .., and need no escaping."},
 	{"order_not_found", 404, "No such order",
 		"No order has this identity now. A create that is still under way may make one."},
 	{"method_not_allowed", 405, "The path does not have this method", "The header Allow lists the methods of this path."},
