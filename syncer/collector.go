@@ -30,8 +30,6 @@ const (
 	// purgeEvery is how often it reads how far the databases are, to purge what all
 	// have applied; more often while the stream is full.
 	purgeEvery = 10 * time.Second
-	// clockBackMax is how far a server's clock may step back unsaid.
-	clockBackMax = time.Second
 )
 
 // A collector publishes what one uid server commits. Its run is one life of it, from
@@ -56,6 +54,16 @@ type start struct {
 	at     schema.Millis // of the last mark in the stream
 	resume bool          // from is that mark's position
 	states []databaseState
+}
+
+// promised returns the highest time that a mark of the server promised before: the
+// stream's last one, or one of a stream that is gone and that a database has applied.
+func (s start) promised(server string) schema.Millis {
+	at := s.at
+	for _, d := range s.states {
+		at = max(at, d.Marks[server].At) // a nil map has none
+	}
+	return at
 }
 
 type databaseState struct {
@@ -85,7 +93,7 @@ func (c *collector) run(ctx context.Context) error {
 	batches := make(chan source.Batch, batchesMax)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return read(ctx, reader, batches) })
-	g.Go(func() error { return c.stamp(ctx, marks) })
+	g.Go(func() error { return c.stamp(ctx, begin.promised(c.server), marks) })
 	g.Go(func() error { return c.watch(ctx, begin.writer.Incarnation()) })
 	g.Go(func() error { return c.publish(ctx, begin, reader, batches, marks) })
 	err = g.Wait()
@@ -202,14 +210,13 @@ func read(ctx context.Context, r source.Reader, batches chan<- source.Batch) err
 
 // stamp renews the clock's stamp. The pause varies, so that several clocks of one
 // server don't keep each other from a fresh answer for ever.
-func (c *collector) stamp(ctx context.Context, marks *marker) error {
+func (c *collector) stamp(ctx context.Context, promised schema.Millis, marks *marker) error {
 	clock, err := c.source.Clock(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = clock.Close() }()
-	var last source.Stamp
-	var lastAt time.Time
+	back := backstep{promised: promised}
 	for {
 		s, err := clock.Stamp(ctx)
 		pause := source.StampInterval + rand.N(source.StampInterval/3)
@@ -225,14 +232,10 @@ func (c *collector) stamp(ctx context.Context, marks *marker) error {
 			if c.stale.ends() {
 				c.log.Info("stamps are fresh again", "server", c.server)
 			}
-			now := time.Now()
-			if !lastAt.IsZero() {
-				if back := now.Sub(lastAt) - s.Now.Time().Sub(last.Now.Time()); back > clockBackMax {
-					c.metrics.clockBack.Inc()
-					c.log.Error("the server's clock stepped back; marks may have promised too much", "server", c.server, "by_ms", back.Milliseconds())
-				}
+			if by := back.by(s.Now, time.Now()); by > 0 {
+				c.metrics.clockBack.Inc()
+				c.log.Error("the server's clock stepped back; what is stamped meanwhile lies before what marks have promised", "server", c.server, "by_ms", by.Milliseconds())
 			}
-			last, lastAt = s, now
 			marks.stamp(s)
 		}
 		if err := sleep(ctx, pause); err != nil {

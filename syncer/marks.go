@@ -53,6 +53,31 @@ func (m *marker) reach(position source.Position) schema.Millis {
 	return m.at
 }
 
+// clockBackMax is how far a server's clock may step back unsaid.
+const clockBackMax = time.Second
+
+// A backstep finds out that a server's clock stepped back: while this looks, by our own
+// clock; and before, as a server does that was started again, by what was promised.
+type backstep struct {
+	promised schema.Millis // by the last mark of an earlier life
+	now      schema.Millis // of the server
+	at       time.Time     // when that was; zero: never yet
+}
+
+// by returns how far the server's clock, which shows now, stepped back since it was
+// last looked at, at least; 0 if it didn't.
+func (b *backstep) by(now schema.Millis, at time.Time) (by time.Duration) {
+	if b.at.IsZero() {
+		// A mark's time was some while ago what the server's clock said, or less. So
+		// any time below it is behind.
+		by = max(0, b.promised.Time().Sub(now.Time()))
+	} else if by = at.Sub(b.at) - now.Time().Sub(b.now.Time()); by <= clockBackMax {
+		by = 0
+	}
+	b.now, b.at = now, at
+	return by
+}
+
 // A pace begins something no more often than every so often, and, when nothing else is
 // in the way, no more rarely: how long the thing itself takes is part of the pause.
 type pace struct {

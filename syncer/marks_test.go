@@ -58,6 +58,38 @@ func TestMarker(t *testing.T) {
 	})
 }
 
+// A clock that stepped back is noticed while one looks, and at the first look of a life:
+// below what was promised before there may be orders again.
+func TestAClockThatSteppedBackIsNoticed(t *testing.T) {
+	const promised = schema.Millis(1_000_000)
+	begin := time.Now()
+	type look struct {
+		after time.Duration // since the first
+		now   schema.Millis
+		by    time.Duration
+	}
+	for name, looks := range map[string][]look{
+		"it goes on":                        {{0, promised + 1000, 0}, {time.Second, promised + 2000, 0}, {time.Hour, promised + 3_601_000, 0}},
+		"it is corrected a little":          {{0, promised + 1000, 0}, {time.Second, promised + 1000, 0}},
+		"it steps back while one looks":     {{0, promised + 9000, 0}, {time.Second, promised + 5000, 5 * time.Second}, {2 * time.Second, promised + 6000, 0}},
+		"it stepped back before":            {{0, promised - 600_000, 10 * time.Minute}, {time.Second, promised - 599_000, 0}},
+		"just what was promised":            {{0, promised, 0}},
+		"it stepped back before, and again": {{0, promised - 1, time.Millisecond}, {time.Second, promised - 10_001, 11 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := backstep{promised: promised}
+			for i, l := range looks {
+				if by := b.by(l.now, begin.Add(l.after)); by != l.by {
+					t.Errorf("look %d says %s, want %s", i, by, l.by)
+				}
+			}
+		})
+	}
+	if first := (&backstep{}); first.by(5000, begin) != 0 {
+		t.Error("nothing was promised, but the clock stepped back")
+	}
+}
+
 // At rest marks begin every markEvery exactly, whatever their acks take of it; between
 // batches they never begin earlier.
 func TestMarksKeepTheirPace(t *testing.T) {
