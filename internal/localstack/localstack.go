@@ -35,7 +35,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/shardmap"
@@ -105,7 +104,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	}
 	s := &Stack{User: userName, admin: adminName, servers: map[string]*Server{}, options: o, Dir: o.Dir}
 	if s.Dir == "" {
-		if s.Dir, err = temporaryDir(); err != nil {
+		if s.Dir, err = temporaryDir("octopay-stack", "lock"); err != nil {
 			return nil, err
 		}
 		s.remove = true
@@ -333,30 +332,6 @@ func (p plan) mapOf(o Options) (*shardmap.Map, error) {
 	}
 	spec.UID, spec.BID = place("uid"), place("bid")
 	return shardmap.New(spec)
-}
-
-// temporaryDir makes a directory for one stack, and removes those whose process ended
-// without doing so.
-func temporaryDir() (string, error) {
-	name := fmt.Sprintf("octopay-stack-%d-", os.Geteuid())
-	old, err := filepath.Glob(filepath.Join(os.TempDir(), name+"*"))
-	if err != nil {
-		return "", err
-	}
-	for _, dir := range old {
-		// A young one may not have its lock yet.
-		if info, err := os.Stat(dir); err != nil || time.Since(info.ModTime()) < time.Minute {
-			continue
-		}
-		if l, err := tryLock(filepath.Join(dir, "lock"), exclusive); err == nil {
-			err = os.RemoveAll(dir)
-			l.unlock()
-			if err != nil {
-				return "", err
-			}
-		}
-	}
-	return os.MkdirTemp("", name)
 }
 
 // freePort finds a port that nobody listens on. Ports that the system gives to

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -18,15 +20,21 @@ type broker struct {
 }
 
 // startBroker starts one that keeps its streams under dir.
-func startBroker(dir string) (*broker, error) {
+func startBroker(dir string, log *slog.Logger) (*broker, error) {
 	s, err := server.NewServer(&server.Options{
-		ServerName: "quickstart", DontListen: true, NoLog: true, NoSigs: true,
+		ServerName: "quickstart", DontListen: true, NoSigs: true,
 		JetStream: true, StoreDir: dir, SyncAlways: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
+	said := &brokerLog{log: log}
+	s.SetLogger(said, false, false)
 	s.Start()
+	if why := said.fatal.Load(); why != nil {
+		s.Shutdown()
+		return nil, fmt.Errorf("broker: %s", *why)
+	}
 	if !s.ReadyForConnections(10 * time.Second) {
 		s.Shutdown()
 		return nil, errors.New("broker: not ready after 10 s")
@@ -38,6 +46,30 @@ func startBroker(dir string) (*broker, error) {
 	}
 	return &broker{s, conn}, nil
 }
+
+// A brokerLog keeps why the broker can't start, which it tells only its log, and passes
+// on what goes wrong later.
+type brokerLog struct {
+	log   *slog.Logger
+	fatal atomic.Pointer[string]
+}
+
+func (l *brokerLog) Fatalf(format string, args ...any) {
+	why := fmt.Sprintf(format, args...)
+	l.fatal.CompareAndSwap(nil, &why)
+}
+
+func (l *brokerLog) Errorf(format string, args ...any) {
+	l.log.Error("broker", "error", fmt.Sprintf(format, args...))
+}
+
+func (l *brokerLog) Warnf(format string, args ...any) {
+	l.log.Info("broker", "warning", fmt.Sprintf(format, args...))
+}
+
+func (l *brokerLog) Noticef(string, ...any) {}
+func (l *brokerLog) Debugf(string, ...any)  {}
+func (l *brokerLog) Tracef(string, ...any)  {}
 
 func (b *broker) close() error {
 	b.conn.Close()

@@ -9,6 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
+	"math"
 	"net"
 	"os"
 	"os/signal"
@@ -16,8 +18,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/services/internal/front"
+	"github.com/octopay/octopay/syncer/mirror"
 )
 
 func main() {
@@ -78,12 +82,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	// What can't work is found before servers are started.
+	if err := errors.Join(free(o.addr), writable(o.data)); err != nil {
+		return err
+	}
 	program := boot.NewProgram(log, boot.Shared{})
 	ops, opsAddr, err := program.Ops(o.opsAddr)
 	if err != nil {
-		return err
+		return fmt.Errorf("-ops-addr: %w", err)
 	}
-	return boot.Run(ctx, ops, boot.Part{Name: "quickstart", Run: func(ctx context.Context) error {
+	return boot.Run(ctx, ops, boot.Part{Name: "service", Run: func(ctx context.Context) error {
 		return serve(ctx, o, program, func(addr net.Addr) { greet(stdout, o, addr, opsAddr) })
 	}})
 }
@@ -92,17 +100,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func serve(ctx context.Context, o options, program *boot.Program, serving func(net.Addr)) (err error) {
 	dir := o.data
 	if dir == "" {
-		if dir, err = os.MkdirTemp("", "octopay-quickstart-"); err != nil {
+		var remove func() error
+		if dir, remove, err = localstack.TempDir("octopay-quickstart"); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		defer func() { err = errors.Join(err, remove()) }()
 	}
-	broker, err := startBroker(filepath.Join(dir, "jetstream"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, broker.close()) }()
 
+	// First, since it makes sure that nobody else uses the folder.
 	var e engine
 	if o.engine == "mariadb" {
 		e, err = startMariaDB(ctx, dir, program)
@@ -114,18 +119,88 @@ func serve(ctx context.Context, o options, program *boot.Program, serving func(n
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
 
-	mirror, err := e.mirror(broker.conn, program)
+	broker, err := startBroker(filepath.Join(dir, "jetstream"), program.Log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, mirror.Close()) }()
-	program.Registry.MustRegister(mirror)
+	defer func() { err = errors.Join(err, broker.close()) }()
+
+	copies, err := e.mirror(broker.conn, program)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, copies.Close()) }()
+	program.Registry.MustRegister(copies)
+	program.Ready.Waiting(theMirror)
+	address := make(chan net.Addr, 1)
 	f := front.Front{
 		Shards: e.shards, Store: e.store, Mirror: e.reader, Leases: e.leases,
 		Ready: program.Ready, Registry: program.Registry, Log: program.Log,
-		Addr: o.addr, Grace: 11 * time.Second, LocalHostsOnly: true, Serving: serving,
+		Addr: o.addr, Grace: 11 * time.Second, LocalHostsOnly: true, Serving: func(a net.Addr) { address <- a },
 	}
-	return boot.Run(ctx, boot.Part{Name: "mirror", Run: mirror.Run}, boot.Part{Name: "orders", Run: f.Run})
+	return boot.Run(ctx,
+		boot.Part{Name: "mirror", Run: copies.Run},
+		boot.Part{Name: "orders", Run: f.Run},
+		boot.Part{Name: "greeting", Run: func(ctx context.Context) error {
+			select {
+			case a := <-address:
+				if err := awaitMirror(ctx, e.reader, program); err != nil {
+					return err
+				}
+				serving(a)
+				<-ctx.Done()
+			case <-ctx.Done():
+			}
+			return nil
+		}})
+}
+
+// free makes sure that one can listen at addr. What takes it in the next moment is
+// found when the API does.
+func free(addr string) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("-addr: %w", err)
+	}
+	return l.Close()
+}
+
+// writable makes the folder of -data if it isn't there, and makes sure that it can be
+// written to.
+func writable(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		var f *os.File
+		if f, err = os.CreateTemp(dir, "probe-"); err == nil {
+			err = errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("-data must be a folder that can be written to: %w", err)
+	}
+	return nil
+}
+
+// theMirror is what the third curl waits for.
+const theMirror = "the mirror"
+
+// awaitMirror waits until the mirror carries what is written: it says up to when it is
+// complete. What keeps it from that its parts log themselves.
+func awaitMirror(ctx context.Context, reader mirror.Reader, program *boot.Program) error {
+	err := boot.Until(ctx, slog.New(slog.DiscardHandler), theMirror, func(ctx context.Context) error {
+		page, err := reader.List(ctx, mirror.Query{BID: 1001, Before: math.MaxInt64, Limit: 1})
+		if err == nil && page.CompleteUntil == 0 {
+			err = errors.New("nothing has come through it yet")
+		}
+		return err
+	})
+	if err == nil {
+		program.Ready.Arrived(theMirror)
+	}
+	return err
 }
 
 // greet says that it serves, and what to do now.
@@ -135,6 +210,7 @@ func greet(w io.Writer, o options, addr, opsAddr net.Addr) {
 	for _, line := range curls(base) {
 		fmt.Fprintf(w, "  %s\n\n", line)
 	}
+	fmt.Fprintln(w, "The third lists the merchant's orders from the mirror, which has a new one a moment later.")
 	switch {
 	case o.engine == "memory":
 		fmt.Fprintln(w, "Orders are in memory: they are gone when this ends (Ctrl-C).")

@@ -4,8 +4,11 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -186,6 +189,10 @@ func (s started) theThreeCurls(t *testing.T) string {
 
 func TestTheThreeCurlsWorkAsPrinted(t *testing.T) {
 	s := startIt(t)
+	// It is ready when the mirror is: the list is empty, and says up to when it is complete.
+	if resp, list := curl(t, s.curls[2]); resp.StatusCode != http.StatusOK || strings.HasPrefix(resp.Header.Get("X-Mirror-Complete-Until"), "1970") {
+		t.Errorf("at first the mirror is complete until %s: %d %s", resp.Header.Get("X-Mirror-Complete-Until"), resp.StatusCode, list)
+	}
 	s.theThreeCurls(t)
 	if resp, body := curl(t, s.curls[0]); resp.StatusCode != http.StatusOK || resp.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("the first curl again: %d %s", resp.StatusCode, body)
@@ -230,8 +237,51 @@ func TestMariaDBKeepsTheOrdersOverARestart(t *testing.T) {
 	order := first.theThreeCurls(t)
 	first.end()
 	second := startIt(t, "-engine", "mariadb", "-data", dir)
+	if err := once(t, "-engine", "mariadb", "-data", dir); err == nil || !strings.Contains(err.Error(), "is in use") {
+		t.Errorf("two with one folder: %v", err)
+	}
 	if again := second.theThreeCurls(t); again != order {
 		t.Errorf("before the restart %s, after it %s", order, again)
+	}
+}
+
+// once runs what can't be started.
+func once(t *testing.T, args ...string) error {
+	t.Helper()
+	var out strings.Builder
+	err := run(t.Context(), append([]string{"-addr", "127.0.0.1:0", "-ops-addr", "127.0.0.1:0"}, args...), &out, io.Discard)
+	if out.Len() > 0 {
+		t.Errorf("%v: printed %q", args, out.String())
+	}
+	return err
+}
+
+func TestWhatKeepsItFromStartingIsSaid(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"-addr: listen tcp " + l.Addr().String() + ": bind: address already in use":     {"-addr", l.Addr().String()},
+		"-ops-addr: listen tcp " + l.Addr().String() + ": bind: address already in use": {"-ops-addr", l.Addr().String()},
+		"-data must be a folder that can be written to: mkdir " + file + ": not a directory": {
+			"-engine", "mariadb", "-data", file},
+		"-data must be a folder that can be written to: mkdir " + file + ": ": {
+			"-engine", "mariadb", "-data", filepath.Join(file, "in it")},
+		"-data must be a folder that can be written to: open /proc/": {
+			"-engine", "mariadb", "-data", "/proc"},
+	} {
+		if err := once(t, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want %s", args, err, want)
+		}
+	}
+	if _, err := startBroker(file, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "JetStream") {
+		t.Errorf("a broker without a folder: %v", err)
 	}
 }
 
