@@ -188,7 +188,7 @@ func (w *Worker) keep(ctx context.Context, l Lease, number int) (why string, err
 			return "its lease ended and somebody else has it", nil
 		case ctx.Err() == nil && answered:
 			_, left := w.gen.Worker()
-			w.log.Warn("worker number: not renewed; ids can be made as long as the lease lasts", "number", number, "left", left, "error", err)
+			w.log.Warn("worker number: not renewed; ids can be made as long as the lease lasts", "number", number, "left_ms", left.Milliseconds(), "error", err)
 			answered = false
 		}
 	}
