@@ -18,11 +18,20 @@ type OpsConfig struct {
 	Ready func(ctx context.Context) []string
 	// Draining reports whether the process is ending; nil: never.
 	Draining func() bool
+	// Databases returns which databases don't serve; nil: they all do.
+	Databases func() Databases
+}
+
+// Databases says which databases don't serve, each by name.
+type Databases struct {
+	Unavailable []string // are neither read nor written
+	ReadOnly    []string // are read, and not written
+	Serving     bool     // enough to be sent requests
 }
 
 // NewOps returns the handler of the ops listener: /healthz says that the process runs,
-// /readyz whether it should be sent requests, /metrics everything else. Nothing here
-// is ever shed.
+// /readyz whether it should be sent requests, and which databases don't serve, /metrics
+// everything else. Nothing here is ever shed.
 func NewOps(c OpsConfig) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -39,7 +48,17 @@ func NewOps(c OpsConfig) http.Handler {
 			answerOps(w, http.StatusServiceUnavailable, health{Status: "waiting", WaitingFor: waiting})
 			return
 		}
-		answerOps(w, http.StatusOK, health{Status: "ready"})
+		d := Databases{Serving: true}
+		if c.Databases != nil {
+			d = c.Databases()
+		}
+		h := health{Status: "ready", Unavailable: d.Unavailable, ReadOnly: d.ReadOnly}
+		if !d.Serving {
+			h.Status = "unavailable"
+			answerOps(w, http.StatusServiceUnavailable, h)
+			return
+		}
+		answerOps(w, http.StatusOK, h)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Gatherer, promhttp.HandlerOpts{}))
 	return mux
@@ -47,8 +66,10 @@ func NewOps(c OpsConfig) http.Handler {
 
 // A health is an answer of /healthz or /readyz.
 type health struct {
-	Status     string   `json:"status"` // ok; ready, waiting, draining
-	WaitingFor []string `json:"waiting_for,omitempty"`
+	Status      string   `json:"status"` // ok; ready, waiting, draining, unavailable
+	WaitingFor  []string `json:"waiting_for,omitempty"`
+	Unavailable []string `json:"unavailable,omitempty"`
+	ReadOnly    []string `json:"read_only,omitempty"`
 }
 
 func answerOps(w http.ResponseWriter, status int, h health) {

@@ -12,12 +12,14 @@ import (
 func TestOps(t *testing.T) {
 	var waiting []string
 	draining := false
+	databases := Databases{Serving: true}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "octopay_something"}))
 	ops := NewOps(OpsConfig{
-		Gatherer: registry,
-		Ready:    func(context.Context) []string { return waiting },
-		Draining: func() bool { return draining },
+		Gatherer:  registry,
+		Ready:     func(context.Context) []string { return waiting },
+		Draining:  func() bool { return draining },
+		Databases: func() Databases { return databases },
 	})
 	ask := func(method, path string) (int, string) {
 		w := httptest.NewRecorder()
@@ -47,6 +49,22 @@ func TestOps(t *testing.T) {
 			t.Errorf("%s: %d %s", tc.name, status, body)
 		}
 	}
+	waiting, draining = nil, false
+	for _, tc := range []struct {
+		databases Databases
+		status    int
+		body      string
+	}{
+		{Databases{Unavailable: []string{"octopay_uid_03@uid-a"}, Serving: true}, 200, `{"status":"ready","unavailable":["octopay_uid_03@uid-a"]}`},
+		{Databases{ReadOnly: []string{"octopay_uid_03@uid-a"}, Serving: true}, 200, `{"status":"ready","read_only":["octopay_uid_03@uid-a"]}`},
+		{Databases{Unavailable: []string{"octopay_uid_01@uid-a"}}, 503, `{"status":"unavailable","unavailable":["octopay_uid_01@uid-a"]}`},
+	} {
+		databases = tc.databases
+		if status, body := ask("GET", "/readyz"); status != tc.status || body != tc.body {
+			t.Errorf("%+v: %d %s", tc.databases, status, body)
+		}
+	}
+	databases = Databases{Serving: true}
 	if status, body := ask("GET", "/metrics"); status != 200 || !strings.Contains(body, "octopay_something 0") {
 		t.Errorf("%d %s", status, body)
 	}

@@ -49,11 +49,12 @@ type IDs interface {
 
 // Service is the order service. It is safe for concurrent use.
 type Service struct {
-	shards *shardmap.Map
-	store  Store
-	ids    IDs
-	alarm  func(idgen.ID)
-	lanes  []*lane.Lane[schema.Order, Result] // creations, by database - 1
+	shards    func() *shardmap.Map
+	store     Store
+	ids       IDs
+	alarm     func(idgen.ID)
+	available func(database int) error
+	lanes     []*lane.Lane[schema.Order, Result] // creations, by database - 1
 }
 
 // A Config says how the service writes. Zero values are the defaults.
@@ -62,6 +63,10 @@ type Config struct {
 	// DuplicateID is called for every id that two orders were given. It must not
 	// block.
 	DuplicateID func(idgen.ID)
+	// Available returns why a database (1 … N) takes no writes now, as far as is known
+	// without asking it; nil if it does. Then orders don't queue for it. No function:
+	// they all do.
+	Available func(database int) error
 }
 
 // mintMax is how many ids one create may use up on duplicates.
@@ -72,14 +77,18 @@ const mintMax = 3
 const beginMax = 2500 * time.Millisecond
 
 // NewService returns a service of the orders in store. It creates nothing until Run
-// runs.
-func NewService(shards *shardmap.Map, store Store, ids IDs, c Config) *Service {
-	s := &Service{shards: shards, store: store, ids: ids, alarm: c.DuplicateID}
+// runs. shards returns the map in use, which may become another one of the same size: a
+// database keeps its lane, and its gate, wherever it moves.
+func NewService(shards func() *shardmap.Map, store Store, ids IDs, c Config) *Service {
+	s := &Service{shards: shards, store: store, ids: ids, alarm: c.DuplicateID, available: c.Available}
 	if s.alarm == nil {
 		s.alarm = func(idgen.ID) {}
 	}
+	if s.available == nil {
+		s.available = func(int) error { return nil }
+	}
 	gates := map[string]*lane.Gate{}
-	for _, db := range shards.Databases(shardmap.UID) {
+	for _, db := range shards().Databases(shardmap.UID) {
 		gate := gates[db.Server.Name]
 		if gate == nil {
 			gate = lane.NewGate(0)
@@ -108,7 +117,7 @@ func (s *Service) Run(ctx context.Context) error {
 // Errors: *ReusedError, ErrUnknown, ErrNoWorker, lane.ErrFull, lane.ErrWait,
 // lane.ErrClosed, cluster.ErrUnavailable, or a fault.
 func (s *Service) Create(ctx context.Context, n New) (Created, error) {
-	database := s.shards.Locate(n.UID).Database
+	database := s.shards().Locate(n.UID).Database
 	ctx, cancel := context.WithTimeout(ctx, beginMax)
 	defer cancel()
 	mint := func() (idgen.ID, error) { return s.ids.Next(n.UID) }
@@ -137,11 +146,20 @@ func (s *Service) Create(ctx context.Context, n New) (Created, error) {
 // insert passes an order through its lane. The end of ctx withdraws it as long as its
 // transaction hasn't begun.
 func (s *Service) insert(ctx context.Context, database int, o schema.Order) (Result, error) {
-	r, err := s.lanes[database-1].Do(ctx, o, packetBytes(o))
-	if err != nil {
+	if err := s.available(database); err != nil {
 		return Result{}, err
 	}
-	return r, r.Err
+	r, err := s.lanes[database-1].Do(ctx, o, packetBytes(o))
+	switch {
+	case err == nil:
+		return r, r.Err
+	case errors.Is(err, lane.ErrWait), errors.Is(err, lane.ErrFull):
+		// If the database went away meanwhile, that is why.
+		if away := s.available(database); away != nil {
+			err = away
+		}
+	}
+	return Result{}, err
 }
 
 // mintSoon makes an id as soon as there is a worker number, or returns at the end of
@@ -184,7 +202,7 @@ func packetBytes(o schema.Order) int { return 512 + 2*(len(o.Subject)+len(o.Meta
 // Get returns the order with this id. ErrNotFound also when the parts of the id
 // disagree with the order stored under its snowflake.
 func (s *Service) Get(ctx context.Context, id idgen.ID) (schema.Order, error) {
-	o, err := s.store.Order(ctx, s.shards.LocateInfo(id.Info(), id.Table()), id.Snowflake())
+	o, err := s.store.Order(ctx, s.shards().LocateInfo(id.Info(), id.Table()), id.Snowflake())
 	if err != nil {
 		return schema.Order{}, err
 	}
@@ -200,7 +218,7 @@ func (s *Service) Journal(ctx context.Context, o schema.Order) ([]schema.Entry, 
 	if o.Ver == 1 {
 		return nil, nil
 	}
-	entries, err := s.store.Journal(ctx, s.shards.Locate(o.UID), o.ID)
+	entries, err := s.store.Journal(ctx, s.shards().Locate(o.UID), o.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -215,10 +233,10 @@ func (s *Service) Journal(ctx context.Context, o schema.Order) ([]schema.Entry, 
 
 // Find returns the order with this idempotency key, or ErrNotFound.
 func (s *Service) Find(ctx context.Context, k Key) (schema.Order, error) {
-	return s.store.Find(ctx, s.shards.Locate(k.UID), k)
+	return s.store.Find(ctx, s.shards().Locate(k.UID), k)
 }
 
 // List returns orders of one buyer, newest first.
 func (s *Service) List(ctx context.Context, q Query) (Page, error) {
-	return s.store.List(ctx, s.shards.Locate(q.UID), q)
+	return s.store.List(ctx, s.shards().Locate(q.UID), q)
 }

@@ -32,6 +32,9 @@ func shards(t testing.TB) *shardmap.Map {
 	return m
 }
 
+// fixed is a map that never changes.
+func fixed(m *shardmap.Map) func() *shardmap.Map { return func() *shardmap.Map { return m } }
+
 // scripted makes ids from snowflakes in a given order, and records what is given back.
 type scripted struct {
 	mu         sync.Mutex
@@ -66,7 +69,7 @@ func (s *scripted) GiveBack(worker int) {
 // serve runs a service until the test ends.
 func serve(t testing.TB, ids ordersvc.IDs, alarm func(idgen.ID)) *ordersvc.Service {
 	t.Helper()
-	s := ordersvc.NewService(shards(t), memstore.New(memstore.Config{}), ids, ordersvc.Config{DuplicateID: alarm})
+	s := ordersvc.NewService(fixed(shards(t)), memstore.New(memstore.Config{}), ids, ordersvc.Config{DuplicateID: alarm})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -236,7 +239,7 @@ func TestAnIDWhosePartsDisagreeNamesNoOrder(t *testing.T) {
 
 func TestTheJournalEndsAtTheVersionThatWasRead(t *testing.T) {
 	store := journaled{memstore.New(memstore.Config{}), []schema.Entry{{Seq: 2}, {Seq: 3}, {Seq: 4}}}
-	s := ordersvc.NewService(shards(t), store, &scripted{}, ordersvc.Config{})
+	s := ordersvc.NewService(fixed(shards(t)), store, &scripted{}, ordersvc.Config{})
 	entries, err := s.Journal(t.Context(), schema.Order{UID: 1, Ver: 3})
 	if err != nil || len(entries) != 2 || entries[1].Seq != 3 {
 		t.Errorf("%+v, %v; want the entries up to 3", entries, err)

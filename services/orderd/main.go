@@ -18,6 +18,7 @@ import (
 	"github.com/octopay/octopay/ordersvc/mysqlstore"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/services/internal/front"
+	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/mirror"
 )
 
@@ -68,11 +69,13 @@ func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
 		}
 		store := mysqlstore.New(databases)
 		f := front.Front{
-			Shards: databases.Map(), Store: store, Mirror: mirror.NewSQL(databases),
-			Leases: lease.NewSQL(databases.Meta()),
-			Ready:  program.Ready, Registry: program.Registry, Log: program.Log,
+			Shards: databases.Map, Store: store, Mirror: mirror.NewSQL(databases),
+			Leases:    lease.NewSQL(databases.Meta()),
+			Available: func(n int) error { return databases.Database(shardmap.UID, n).Writable() },
+			Ready:     program.Ready, Registry: program.Registry, Log: program.Log,
 			Addr: c.Addr, Grace: c.Grace,
 		}
-		return errors.Join(f.Run(ctx), store.Close(), databases.Close())
+		err = boot.Run(ctx, program.Handles(databases), boot.Part{Name: "front", Run: f.Run})
+		return errors.Join(err, store.Close(), databases.Close())
 	}})
 }

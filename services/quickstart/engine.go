@@ -25,7 +25,7 @@ import (
 
 // An engine is what keeps the orders and their mirror.
 type engine struct {
-	shards *shardmap.Map
+	shards func() *shardmap.Map
 	store  ordersvc.Store
 	reader mirror.Reader
 	leases lease.Table
@@ -57,7 +57,7 @@ func startMemory() (engine, error) {
 	commits = tap.New(store.Now)
 	copies := mirror.NewMemory(shards)
 	return engine{
-		shards: shards, store: store, reader: copies, leases: lease.NewMemory(time.Now),
+		shards: func() *shardmap.Map { return shards }, store: store, reader: copies, leases: lease.NewMemory(time.Now),
 		mirror: func(nc *nats.Conn, p *boot.Program) (*syncer.Service, error) {
 			st, err := stream.New(nc, shards.Prefix(), stream.Config{MaxBytes: streamBytes})
 			if err != nil {
@@ -88,7 +88,7 @@ func startMariaDB(ctx context.Context, dir string, p *boot.Program) (engine, err
 	p.Registry.MustRegister(databases)
 	store := mysqlstore.New(databases)
 	return engine{
-		shards: stack.Map, store: store, reader: mirror.NewSQL(databases), leases: lease.NewSQL(databases.Meta()),
+		shards: databases.Map, store: store, reader: mirror.NewSQL(databases), leases: lease.NewSQL(databases.Meta()),
 		mirror: func(nc *nats.Conn, p *boot.Program) (*syncer.Service, error) {
 			return syncer.OnMariaDB(databases, nc, syncer.MariaDBConfig{
 				User: stack.User, Password: stack.Password, Stream: stream.Config{MaxBytes: streamBytes}, Log: p.Log,

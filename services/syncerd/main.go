@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/nats-io/nats.go"
@@ -88,6 +89,31 @@ func mirror(ctx context.Context, c config, program *boot.Program) (err error) {
 	}
 	program.Ready.Arrived(broker)
 
+	return boot.Run(ctx, program.Handles(databases), boot.Part{Name: "collectors and appliers", Run: func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			if err := underOneMap(ctx, c, program, databases, nc); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+}
+
+// underOneMap mirrors until another map is in use: what is collected and applied, and
+// where, is the map's word.
+func underOneMap(ctx context.Context, c config, program *boot.Program, databases *cluster.Cluster, nc *nats.Conn) (err error) {
+	changed := databases.Changed(databases.Map())
+	ctx, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer stop()
+	watch.Go(func() {
+		select {
+		case <-changed:
+			stop()
+		case <-ctx.Done():
+		}
+	})
 	keeper := lease.NewKeeper(lease.NewSQL(databases.Meta()), lease.NewHolder(), lease.Config{Log: program.Log})
 	service, err := syncer.OnMariaDB(databases, nc, syncer.MariaDBConfig{
 		User: c.DBUser, Password: c.DBPassword, Leaser: keeper, Log: program.Log,
@@ -98,5 +124,6 @@ func mirror(ctx context.Context, c config, program *boot.Program) (err error) {
 	}
 	defer func() { err = errors.Join(err, service.Close()) }()
 	program.Registry.MustRegister(service)
+	defer program.Registry.Unregister(service)
 	return service.Run(ctx)
 }

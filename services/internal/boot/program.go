@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/octopay/octopay/cluster"
@@ -24,7 +25,8 @@ type Program struct {
 	Registry *prometheus.Registry
 	Ready    *Readiness
 
-	shared Shared
+	shared    Shared
+	databases atomic.Pointer[cluster.Cluster] // nil: not open yet
 }
 
 // Start reads the arguments (-config FILE) and the settings of a program into config;
@@ -75,9 +77,10 @@ func (p *Program) Ops(addr string) (Part, net.Addr, error) {
 	}
 	p.Log.Info("listening", "listener", "ops", "addr", l.Addr().String())
 	handler := httpapi.NewOps(httpapi.OpsConfig{
-		Gatherer: p.Registry,
-		Ready:    func(context.Context) []string { return p.Ready.Missing() },
-		Draining: p.Ready.Draining,
+		Gatherer:  p.Registry,
+		Ready:     func(context.Context) []string { return p.Ready.Missing() },
+		Draining:  p.Ready.Draining,
+		Databases: p.health,
 	})
 	return HTTP("ops", l, httpapi.NewServer(handler, p.Log), time.Second, nil), l.Addr(), nil
 }
@@ -115,8 +118,31 @@ func (p *Program) Cluster(ctx context.Context, c cluster.Config) (*cluster.Clust
 	}
 	p.Log.Info("shard map", "epoch", inForce.Epoch(), "hash", inForce.Hash(), "databases", inForce.Size())
 	p.Registry.MustRegister(databases)
+	p.databases.Store(databases)
 	p.Ready.Arrived(meta)
 	return databases, nil
+}
+
+// Handles is the part that looks after databases, which Cluster has opened. It goes
+// before those that use them.
+func (p *Program) Handles(databases *cluster.Cluster) Part {
+	return Part{"databases", func(ctx context.Context) error { return databases.Run(ctx, p.Log) }}
+}
+
+// health says which databases don't serve.
+func (p *Program) health() httpapi.Databases {
+	c := p.databases.Load()
+	if c == nil {
+		return httpapi.Databases{Serving: true}
+	}
+	names := func(places []shardmap.Database) (out []string) {
+		for _, place := range places {
+			out = append(out, place.String())
+		}
+		return out
+	}
+	h := c.Health()
+	return httpapi.Databases{Unavailable: names(h.Unavailable), ReadOnly: names(h.ReadOnly), Serving: h.Serving}
 }
 
 // LoopbackOnly checks that addresses, by the name of their setting, are reachable from

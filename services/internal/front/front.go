@@ -21,9 +21,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A Front is what it is made of. Everything is required.
+// A Front is what it is made of. What isn't said to be optional is required.
 type Front struct {
-	Shards   *shardmap.Map
+	Shards   func() *shardmap.Map // the map in use
 	Store    ordersvc.Store
 	Mirror   mirror.Reader
 	Leases   lease.Table
@@ -32,6 +32,9 @@ type Front struct {
 	Log      *slog.Logger
 	Addr     string        // to listen at
 	Grace    time.Duration // for requests under way when it ends
+	// Available returns why a uid database takes no writes now, see ordersvc.Config; nil:
+	// they all do.
+	Available func(database int) error
 	// LocalHostsOnly refuses requests to a Host that isn't this machine.
 	LocalHostsOnly bool
 	// Serving is called when all requests are served, with the address; nil: not called.
@@ -49,7 +52,8 @@ func (f Front) Run(ctx context.Context) error {
 	worker := lease.NewWorker(f.Leases, lease.NewHolder(), gen, f.Log)
 	f.Registry.MustRegister(worker)
 	service := ordersvc.NewService(f.Shards, f.Store, worker, ordersvc.Config{
-		Lane: lane.Config{Observe: metrics.batch},
+		Lane:      lane.Config{Observe: metrics.batch},
+		Available: f.Available,
 		DuplicateID: func(id idgen.ID) {
 			metrics.duplicates.Inc()
 			f.Log.Error("duplicate_id: two processes use one worker number", "order_id", id.String(), "worker", id.Worker())

@@ -78,7 +78,7 @@ func start(t *testing.T, store ordersvc.Store, leases lease.Table) (base string,
 	program := boot.NewProgram(slog.New(slog.DiscardHandler), boot.Shared{})
 	served := make(chan net.Addr, 1)
 	f := front.Front{
-		Shards: shards(t), Store: store, Mirror: mirror.NewMemory(shards(t)), Leases: leases,
+		Shards: func() *shardmap.Map { return shards(t) }, Store: store, Mirror: mirror.NewMemory(shards(t)), Leases: leases,
 		Ready: program.Ready, Registry: program.Registry, Log: program.Log, Addr: addr, Grace: 5 * time.Second,
 		Serving: func(a net.Addr) { served <- a },
 	}
@@ -200,7 +200,7 @@ func TestAPortInUseCostsNoWorkerNumber(t *testing.T) {
 	table := lease.NewMemory(time.Now)
 	program := boot.NewProgram(slog.New(slog.DiscardHandler), boot.Shared{})
 	f := front.Front{
-		Shards: shards(t), Store: memstore.New(memstore.Config{}), Mirror: mirror.NewMemory(shards(t)), Leases: table,
+		Shards: func() *shardmap.Map { return shards(t) }, Store: memstore.New(memstore.Config{}), Mirror: mirror.NewMemory(shards(t)), Leases: table,
 		Ready: program.Ready, Registry: program.Registry, Log: program.Log, Addr: strings.TrimPrefix(base, "http://"),
 	}
 	if err := f.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "address already in use") {
