@@ -40,6 +40,7 @@ type reader struct {
 	position source.Position
 	gtid     source.GTID // of the transaction that is being read
 	alone    bool        // it is one statement without an end of its own
+	handed   bool        // parts of it were handed on
 	plans    map[string]*plan
 	part     source.Batch
 }
@@ -177,6 +178,7 @@ func (r *reader) Next(ctx context.Context) (source.Batch, error) {
 		if done || r.part.Rows() >= partRows {
 			b := r.part
 			r.part = source.Batch{}
+			r.handed = !done
 			return b, nil
 		}
 	}
@@ -195,7 +197,7 @@ func (r *reader) event(e *replication.BinlogEvent) (done bool, err error) {
 			return false, errors.New("XA transactions are not supported")
 		}
 		r.gtid = source.GTID{Domain: ev.GTID.DomainID, Server: ev.GTID.ServerID, Seq: ev.GTID.SequenceNumber}
-		r.alone = ev.IsStandalone()
+		r.alone, r.handed = ev.IsStandalone(), false
 		r.part = source.Batch{}
 	case *replication.RowsEvent:
 		return false, r.rows(ev)
@@ -205,7 +207,13 @@ func (r *reader) event(e *replication.BinlogEvent) (done bool, err error) {
 		// The one statement of a group without an end, such as DDL; or the end of a
 		// transaction over tables without transactions. Other statements, such as
 		// BEGIN and SAVEPOINT, end nothing.
-		if q := string(ev.Query); r.alone || q == "COMMIT" || q == "ROLLBACK" {
+		q := string(ev.Query)
+		if strings.HasPrefix(q, "ROLLBACK") && !r.alone {
+			if err := r.rolledBack(q); err != nil {
+				return false, err
+			}
+		}
+		if r.alone || q == "COMMIT" || q == "ROLLBACK" {
 			return true, r.end()
 		} else if r.s.writesOurs(q) {
 			return false, errors.New("a statement on our tables is in the log instead of its rows; some session sets binlog_format")
@@ -226,6 +234,20 @@ func (r *reader) end() error {
 	r.position = r.position.With(r.gtid)
 	r.part.End = r.position
 	r.gtid, r.alone = source.GTID{}, false
+	return nil
+}
+
+// rolledBack takes back the rows that are in the log though they were rolled back. The
+// server logs a transaction that failed when something in it can't fail, such as a
+// temporary table that it made. Nothing of ours makes these; an operator may.
+func (r *reader) rolledBack(q string) error {
+	if r.handed {
+		return errors.New("a transaction is in the log as rolled back, and is so large that a part of it was read before that")
+	}
+	if q != "ROLLBACK" && r.part.Rows() > 0 { // to a savepoint: which of its rows came before that isn't kept
+		return errors.New("a transaction is in the log as rolled back in part")
+	}
+	r.part = source.Batch{}
 	return nil
 }
 

@@ -1,13 +1,17 @@
 package binlog
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/internal/gen"
 	"github.com/octopay/octopay/syncer/source"
 	"pgregory.net/rapid"
@@ -395,6 +399,79 @@ func TestWhatStopsTheReading(t *testing.T) {
 		}
 		fails(reader, "binlog_format")
 	})
+}
+
+// A transaction that made a temporary table is in the log even when it was rolled back.
+// What it wrote isn't the truth.
+func TestRowsThatWereRolledBackDoNotCome(t *testing.T) {
+	r := shared(t)
+	order := func(o schema.Order) func(*sql.Tx) error {
+		return func(tx *sql.Tx) error {
+			_, err := tx.Exec(insert(r.table(o.UID, "order"), schema.OrderColumns, 1), o.Values()...)
+			return err
+		}
+	}
+	say := func(text string) func(*sql.Tx) error {
+		return func(tx *sql.Tx) error { _, err := tx.Exec(text); return err }
+	}
+	schemaOf := r.stack.Map.Database(shardmap.UID, 1).Schema
+	temporary := say("CREATE TEMPORARY TABLE `" + schemaOf + "`.passing (id INT)")
+	// run makes one transaction that the server logs, however it ends.
+	run := func(commit bool, steps ...func(*sql.Tx) error) {
+		t.Helper()
+		before := r.here()
+		tx, err := r.admin.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range append(steps, say("DROP TEMPORARY TABLE `"+schemaOf+"`.passing")) {
+			if err := step(tx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		end := tx.Rollback
+		if commit {
+			end = tx.Commit
+		}
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		if r.here().String() == before.String() {
+			t.Fatal("the transaction isn't in the log: the test shows nothing")
+		}
+	}
+	reader := r.open(r.here())
+	gone, good := newOrder(9), newOrder(9)
+	run(false, order(gone), temporary)
+	run(true, order(good), temporary)
+	if got := rowsOf(r.until(reader, r.here())); len(got.Orders) != 1 || got.Orders[0] != good {
+		t.Errorf("read %+v, want the one that was committed", got)
+	}
+	stops := func(reader source.Reader) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		for {
+			b, err := reader.Next(ctx)
+			if err == nil && b.End.IsZero() || err == nil && b.Rows() == 0 {
+				continue
+			}
+			if err == nil || !strings.Contains(err.Error(), "rolled back") {
+				t.Errorf("the reading goes on: %+v, %v", b, err)
+			}
+			return
+		}
+	}
+	start := r.here()
+	run(true, order(newOrder(9)), temporary, say("SAVEPOINT a"), order(newOrder(9)), say("ROLLBACK TO a"))
+	stops(r.open(start))
+	start = r.here()
+	var large []func(*sql.Tx) error
+	for range partRows + 1 {
+		large = append(large, order(newOrder(9)))
+	}
+	run(false, append(large, temporary)...)
+	stops(r.open(start))
 }
 
 // Every reader is a replica of its own: two at once get everything.
