@@ -121,6 +121,10 @@ func (c *call) answer(status int, fill func([]byte) []byte) {
 	c.send(status, typeJSON, *buf)
 }
 
+// sendTime is how long a client may take to receive its answer. A process that ends
+// waits for it, so it is shorter than the time that programs give to that.
+const sendTime = 8 * time.Second
+
 // send sends the answer. It is whole already, so its length is known, a HEAD has it
 // too, and no error can come in its middle.
 func (c *call) send(status int, contentType []string, body []byte) {
@@ -131,6 +135,7 @@ func (c *call) send(status int, contentType []string, body []byte) {
 		h["Connection"] = closing
 	}
 	c.answered, c.status = true, status
+	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(sendTime)) // tests have writers without
 	c.w.WriteHeader(status)
 	if c.r.Method != http.MethodHead {
 		c.bytes, _ = c.w.Write(body) // an error is a client that left

@@ -241,6 +241,43 @@ func TestAShutdownDoesNotWaitForBodiesThatNeverCome(t *testing.T) {
 	})
 }
 
+// Nor for clients that ask on and on, and receive nothing.
+func TestAClientThatReceivesNothingHoldsNoConnectionAndNoShutdown(t *testing.T) {
+	for _, ask := range []string{
+		"GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"HEAD /nope HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n",
+		post(len(body())) + body(),
+	} {
+		inFakeTime(t, func(t *testing.T, s *service, p *pipes) {
+			const many = 10
+			var asking sync.WaitGroup
+			for range many {
+				conn, _ := p.dial() // it takes no byte that isn't read
+				began := time.Now()
+				asking.Go(func() {
+					for {
+						if _, err := io.WriteString(conn, ask); err != nil {
+							break
+						}
+					}
+					if took := time.Since(began); took > sendTime+lingerTime {
+						t.Errorf("held for %s", took)
+					}
+				})
+			}
+			synctest.Wait()
+			s.api.Drain()
+			limit, cancel := context.WithTimeout(t.Context(), sendTime+lingerTime)
+			defer cancel()
+			if err := s.server.Shutdown(limit); err != nil {
+				t.Error(err)
+			}
+			asking.Wait()
+		})
+	}
+}
+
 // The deadline of a body is not that of what comes later on its connection.
 func TestAKeptConnectionInheritsNoDeadline(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, s *service, p *pipes) {

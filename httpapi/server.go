@@ -19,8 +19,9 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		// A body that is awaited has its own time, in API, in place of this one. This is
 		// for what net/http refuses without asking anybody (417), and then awaits the body
 		// of; and for handlers that don't know that there is one.
-		ReadTimeout:    5 * time.Second,
-		WriteTimeout:   15 * time.Second, // from the headers' end: the call's 10 s, and time to send
+		ReadTimeout: 5 * time.Second,
+		// From the headers' end. An answer of API has a time of its own to be received.
+		WriteTimeout:   15 * time.Second,
 		IdleTimeout:    75 * time.Second, // more than the 60 s that front proxies keep theirs
 		MaxHeaderBytes: 32 << 10,
 		// OPTIONS * is a path that there isn't, like any other.
