@@ -37,6 +37,10 @@ type clock struct {
 // whole seconds needs none: they are cut.
 const marginMillis = 1000
 
+// soonMillis is how much later than the statement's own time a transaction that it lists
+// may have begun.
+const soonMillis = 1000
+
 // Clock implements source.Source.
 func (s *Source) Clock(ctx context.Context) (source.Clock, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
@@ -94,7 +98,10 @@ func (c *clock) stamp(ctx context.Context) (source.Stamp, error) {
 	stamp := source.Stamp{At: now, Now: now}
 	if oldest.Valid {
 		started := schema.Millis(oldest.Float64 * 1000)
-		if started > now {
+		// The statement's time is taken before InnoDB lists the transactions, so one that
+		// began in between can have the next whole second: it is stamped no earlier than
+		// now.
+		if started > now+soonMillis {
 			// The hour in which a time zone's clock is set back exists twice, and the
 			// server guessed the later one.
 			return source.Stamp{}, fmt.Errorf("binlog of %s: %w: a transaction began in the future; is the system's time zone not UTC?", c.s.server.Name, source.ErrNotFresh)

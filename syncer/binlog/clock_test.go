@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -280,4 +281,58 @@ func notFresh(t *testing.T, r *rig) {
 	if err := h.commit(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A statement has the time of its beginning; a transaction that begins while it is on its
+// way to innodb_trx can have the next whole second. That is now. What lies further in the
+// future is a time zone.
+func justNow(t *testing.T, r *rig) {
+	clock := r.clock()
+	clock.margin = 0
+	h := r.holder(21)
+	if err := h.begin(); err != nil {
+		t.Fatal(err)
+	}
+	var started float64
+	eventually(t, "the transaction is listed", func() error {
+		pause(source.StampInterval)
+		return r.src.db.QueryRowContext(t.Context(), "SELECT UNIX_TIMESTAMP(trx_started) FROM information_schema.innodb_trx "+
+			"WHERE trx_mysql_thread_id = ?", thread(t, h.conn)).Scan(&started)
+	})
+	// The clock's statements now begin when the test says.
+	at := func(seconds float64) (source.Stamp, error) {
+		t.Helper()
+		if _, err := clock.conn.ExecContext(t.Context(), "SET timestamp = ?", seconds); err != nil {
+			t.Fatal(err)
+		}
+		var s source.Stamp
+		var err error
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); pause(source.StampInterval) {
+			if s, err = clock.Stamp(t.Context()); err == nil || strings.Contains(err.Error(), "future") {
+				return s, err
+			}
+		}
+		t.Fatal(err)
+		return s, err
+	}
+	if s, err := at(started - 0.4); err != nil || s.At != s.Now || s.Now != schema.Millis(started*1000)-400 {
+		t.Errorf("it began 0.4 s after the statement: a stamp of %d at %d, %v", s.At, s.Now, err)
+	}
+	if s, err := at(started + 2); err != nil || s.At != schema.Millis(started*1000) {
+		t.Errorf("it began 2 s before the statement: a stamp of %d, want %f, %v", s.At, started*1000, err)
+	}
+	if s, err := at(started - 900); !errors.Is(err, source.ErrNotFresh) {
+		t.Errorf("it began a quarter of an hour after the statement: a stamp of %d, %v", s.At, err)
+	}
+	if err := h.commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func thread(t *testing.T, c *sql.Conn) (id int64) {
+	t.Helper()
+	if err := c.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	return id
 }

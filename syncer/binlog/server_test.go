@@ -26,6 +26,7 @@ func TestAServerOfItsOwn(t *testing.T) {
 		{"AnEventCanArriveBeforeItsRowIsReadable", unreadable},
 		{"StampsAreTrue", stampsAreTrue},
 		{"ATransactionHeldOpenHoldsTheStamp", heldOpen},
+		{"ATransactionThatBeganJustNowIsNoFault", justNow},
 		{"AStampThatIsNotFreshIsNone", notFresh},
 		{"AServerThatDiesIsReadOnWhenItIsBack", killed},
 		{"WhatIsPurgedIsAnError", purged}, // last: it forgets
