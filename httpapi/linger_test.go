@@ -278,6 +278,37 @@ func TestAClientThatReceivesNothingHoldsNoConnectionAndNoShutdown(t *testing.T) 
 	}
 }
 
+// The ops listener is told to end within a second.
+func TestTheOpsListenerIsNotHeldByBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		ops := NewOps(OpsConfig{Gatherer: prometheus.NewRegistry(), Ready: func(context.Context) []string { return nil }})
+		server := NewServer(ops, slog.New(slog.DiscardHandler))
+		served := make(chan error)
+		go func() { served <- server.Serve(p) }()
+		for _, path := range []string{"/healthz", "/readyz", "/metrics", "/nope"} {
+			for _, method := range []string{"GET", "POST", "BREW"} {
+				for _, announced := range []string{"Content-Length: 100", "Content-Length: 100000", "Transfer-Encoding: chunked"} {
+					conn, in := p.dial()
+					head := method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + announced + "\r\n\r\n"
+					if _, err := io.WriteString(conn, head); err != nil {
+						t.Fatal(err)
+					}
+					if res := heard(t, in, method); res.StatusCode != 400 || !res.Close {
+						t.Errorf("%q: %d, closing: %t", head, res.StatusCode, res.Close)
+					}
+				}
+			}
+		}
+		limit, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := server.Shutdown(limit); err != nil {
+			t.Error(err)
+		}
+		<-served
+	})
+}
+
 // The deadline of a body is not that of what comes later on its connection.
 func TestAKeptConnectionInheritsNoDeadline(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, s *service, p *pipes) {

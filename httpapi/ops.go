@@ -61,7 +61,7 @@ func NewOps(c OpsConfig) http.Handler {
 		answerOps(w, http.StatusOK, h)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Gatherer, promhttp.HandlerOpts{}))
-	return mux
+	return withoutBodies(mux)
 }
 
 // A health is an answer of /healthz or /readyz.

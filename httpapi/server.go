@@ -30,6 +30,20 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
+// withoutBodies refuses requests that have a body, for an h that takes none: net/http
+// would await it before it ends the connection.
+func withoutBodies(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength == 0 {
+			h.ServeHTTP(w, r)
+			return
+		}
+		w.Header()["Connection"] = closing
+		http.Error(w, "no call here takes a body", http.StatusBadRequest)
+		linger(w, r, lingerTime/10)
+	})
+}
+
 // localHost reports whether the Host of a request is a loopback name of this machine.
 func localHost(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
