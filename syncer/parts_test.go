@@ -129,6 +129,53 @@ func metric(t *testing.T, g prometheus.Gatherer, name string) map[string]float64
 	return out
 }
 
+// A healthy first start has no warning: appliers that are there before a collector has made
+// the stream say once that they wait for it.
+func TestAFirstStartWarnsOfNothing(t *testing.T) {
+	r := newRig(t, localstack.Test(t, all...))
+	parts := r.parts(stream.Config{})
+	late := lateCollectors{until: make(chan struct{})}
+	parts.Leaser = late
+	service := r.of(parts)
+	r.run(service)
+	eventually(t, "all appliers wait", func() bool {
+		return strings.Count(r.lines.String(), "waiting for the stream") == parts.Map.Size()
+	})
+	close(late.until)
+	stored := r.put(newOrder(9527, 1001))
+	eventually(t, "the list is complete", func() bool { _, until := r.list(1001); return until > stored[0].UpdatedAt })
+	eventually(t, "everything is running", func() bool {
+		for _, state := range service.States() {
+			if state != "running" {
+				return false
+			}
+		}
+		return true
+	})
+	for _, level := range []string{"level=WARN", "level=ERROR"} {
+		if r.lines.has(level) {
+			t.Errorf("a healthy start says %s", level)
+		}
+	}
+	if n := strings.Count(r.lines.String(), "waiting for the stream"); n != parts.Map.Size() {
+		t.Errorf("the wait for the stream was said %d times", n)
+	}
+}
+
+// lateCollectors is a Leaser that lets the collectors wait.
+type lateCollectors struct{ until chan struct{} }
+
+func (l lateCollectors) Hold(ctx context.Context, name string, f func(context.Context) error) error {
+	if strings.HasPrefix(name, "collector/") {
+		select {
+		case <-l.until:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return f(ctx)
+}
+
 // The lag can't read 0 while behind: at rest it is one to two seconds, and it grows by
 // itself when nothing comes any more.
 func TestTheLagSaysHowFarBehindADatabaseIs(t *testing.T) {

@@ -100,13 +100,18 @@ type MariaDBConfig struct {
 
 // OnMariaDB returns the Service that mirrors the uid cluster of c into its bid
 // cluster. Close frees what it holds; c and nc stay the caller's.
-func OnMariaDB(c *cluster.Cluster, nc *nats.Conn, config MariaDBConfig) (*Service, error) {
+func OnMariaDB(c *cluster.Cluster, nc *nats.Conn, config MariaDBConfig) (_ *Service, err error) {
 	st, err := stream.New(nc, c.Map().Prefix(), config.Stream)
 	if err != nil {
 		return nil, err
 	}
 	parts := Config{Map: c.Map(), Sources: map[string]source.Source{}, Stream: st, Leaser: config.Leaser, Log: config.Log}
 	var closers []func() error
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeAll(closers))
+		}
+	}()
 	for _, server := range c.Map().Servers(shardmap.UID) {
 		s, err := binlog.New(c.Map(), server, binlog.Config{User: config.User, Password: config.Password, Log: config.Log})
 		if err != nil {
@@ -129,9 +134,11 @@ func OnMariaDB(c *cluster.Cluster, nc *nats.Conn, config MariaDBConfig) (*Servic
 }
 
 // Close frees what OnMariaDB made. Run has returned before.
-func (s *Service) Close() error {
+func (s *Service) Close() error { return closeAll(s.close) }
+
+func closeAll(closers []func() error) error {
 	var errs []error
-	for _, f := range s.close {
+	for _, f := range closers {
 		errs = append(errs, f())
 	}
 	return errors.Join(errs...)
@@ -188,7 +195,11 @@ func (s *Service) keep(ctx context.Context, name string, f func(ctx context.Cont
 			s.say(name, "stopped", nil)
 			return
 		}
-		s.say(name, reason(err), err)
+		if errors.Is(err, apply.ErrNoStream) {
+			s.say(name, "waiting for the stream", nil) // as everybody does at the first start
+		} else {
+			s.say(name, reason(err), err)
+		}
 		if time.Since(begin) > goodLife {
 			pause = pauseMin
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/stream"
 )
@@ -49,7 +50,7 @@ type Applier struct {
 // Running it again begins where the database says. It stops between transactions: one
 // that was begun is finished.
 //
-// ErrLost and ErrRefill (wrapped) need somebody else to act.
+// ErrNoStream, ErrLost and ErrRefill (wrapped) need somebody else to act.
 func (a *Applier) Run(ctx context.Context) error {
 	state, err := a.Target.State(ctx)
 	if err != nil {
@@ -59,6 +60,9 @@ func (a *Applier) Run(ctx context.Context) error {
 		return fmt.Errorf("%w: %d", ErrTooManyLetters, state.Letters)
 	}
 	info, err := a.Stream.Info(ctx) // after the progress, which it can't be behind of
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return ErrNoStream
+	}
 	if err != nil {
 		return err
 	}

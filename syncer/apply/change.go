@@ -23,6 +23,8 @@ var (
 	// ErrMoved reports that another applier applied something meanwhile. Nothing was
 	// changed.
 	ErrMoved = errors.New("apply: another applier moved the progress")
+	// ErrNoStream reports that there is no stream yet: a collector makes it.
+	ErrNoStream = errors.New("apply: there is no stream yet")
 	// ErrLost reports that NATS lost messages that this database has applied, so that
 	// their sequences may be given to others. The stream has to be made anew.
 	ErrLost = errors.New("apply: the stream lost messages")
