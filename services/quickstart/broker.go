@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -70,6 +71,19 @@ func (l *brokerLog) Warnf(format string, args ...any) {
 func (l *brokerLog) Noticef(string, ...any) {}
 func (l *brokerLog) Debugf(string, ...any)  {}
 func (l *brokerLog) Tracef(string, ...any)  {}
+
+// makeStream makes the mirror's stream, so that whoever reads it needn't warn of its
+// absence before a collector makes it.
+func (b *broker) makeStream(ctx context.Context, prefix string) error {
+	st, err := stream.New(b.conn, prefix, stream.Config{MaxBytes: streamBytes})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err = st.Ensure(ctx)
+	return err
+}
 
 func (b *broker) close() error {
 	b.conn.Close()

@@ -124,6 +124,9 @@ func serve(ctx context.Context, o options, program *boot.Program, serving func(n
 		return err
 	}
 	defer func() { err = errors.Join(err, broker.close()) }()
+	if err := broker.makeStream(ctx, e.shards().Prefix()); err != nil {
+		return err
+	}
 
 	copies, err := e.mirror(broker.conn, program)
 	if err != nil {

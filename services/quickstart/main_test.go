@@ -29,7 +29,8 @@ type started struct {
 	base  string
 	ops   string
 	curls []string
-	end   func() // ends it; a second call does nothing
+	end   func()           // ends it; a second call does nothing
+	log   *strings.Builder // read after end
 }
 
 // startIt runs the program until the test ends, and reads what it prints.
@@ -37,14 +38,14 @@ func startIt(t *testing.T, args ...string) started {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	r, w := io.Pipe()
-	var log strings.Builder // read after the end
+	var log strings.Builder
 	ended := make(chan error, 1)
 	go func() {
 		err := run(ctx, append([]string{"-addr", "127.0.0.1:0", "-ops-addr", "127.0.0.1:0"}, args...), w, &log)
 		w.Close()
 		ended <- err
 	}()
-	s := started{end: sync.OnceFunc(func() {
+	s := started{log: &log, end: sync.OnceFunc(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("it ended with %v\n%s", err, &log)
@@ -204,6 +205,10 @@ func TestTheThreeCurlsWorkAsPrinted(t *testing.T) {
 	}
 	if resp, body := curl(t, "curl "+s.base+"/openapi.yaml"); resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, "openapi: 3.1") {
 		t.Errorf("the contract: %d", resp.StatusCode)
+	}
+	s.end()
+	if strings.Contains(s.log.String(), "not found") {
+		t.Errorf("before it is ready it warns of what it hasn't made yet:\n%s", s.log)
 	}
 }
 
