@@ -14,7 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -152,19 +152,11 @@ func (s *Stream) Info(ctx context.Context) (Info, error) {
 	return s.info(st.CachedInfo()), nil
 }
 
-// Ensure makes the stream if there is none, gives it our configuration, and returns
-// its state.
+// Ensure makes the stream if there is none, and returns its state. What of a stream's
+// configuration decides about losing rows is set back when somebody changed it; what
+// can't be is an error that names it. All else, such as more replicas, is the operator's.
 func (s *Stream) Ensure(ctx context.Context) (Info, error) {
-	want := jetstream.StreamConfig{
-		Name:        s.Name(),
-		Description: "rows and marks of the uid servers, for the mirror",
-		Subjects:    []string{s.prefix + "mirror.>"},
-		Retention:   jetstream.LimitsPolicy,
-		Discard:     jetstream.DiscardNew,
-		MaxBytes:    s.config.MaxBytes,
-		Storage:     jetstream.FileStorage,
-		Replicas:    1,
-	}
+	want := s.wanted()
 	st, err := s.js.Stream(ctx, s.Name())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		st, err = s.js.CreateStream(ctx, want)
@@ -176,14 +168,64 @@ func (s *Stream) Ensure(ctx context.Context) (Info, error) {
 		return Info{}, fmt.Errorf("stream %s: %w", s.Name(), err)
 	}
 	have := st.CachedInfo().Config
-	if have.MaxBytes != want.MaxBytes || have.Discard != want.Discard || have.Retention != want.Retention ||
-		have.Replicas < want.Replicas || !slices.Equal(have.Subjects, want.Subjects) {
-		want.Replicas = max(have.Replicas, want.Replicas) // an operator may have asked for more
+	want, wrong := setBack(have, want)
+	if len(wrong) > 0 {
 		if st, err = s.js.UpdateStream(ctx, want); err != nil {
-			return Info{}, fmt.Errorf("stream %s: configure: %w", s.Name(), err)
+			return Info{}, fmt.Errorf("stream %s: %s, and can't be set back: %w", s.Name(), strings.Join(wrong, ", "), err)
 		}
 	}
 	return s.info(st.CachedInfo()), nil
+}
+
+func (s *Stream) wanted() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        s.Name(),
+		Description: "rows and marks of the uid servers, for the mirror",
+		Subjects:    []string{s.prefix + "mirror.>"},
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardNew,
+		MaxBytes:    s.config.MaxBytes,
+		Storage:     jetstream.FileStorage,
+		Replicas:    1,
+		// None of these: each drops rows that nobody has read.
+		MaxMsgs:           -1,
+		MaxMsgsPerSubject: -1,
+		MaxMsgSize:        -1,
+		MaxConsumers:      -1,
+	}
+}
+
+// setBack returns have with what we rely on as in want, and what of it was different.
+func setBack(have, want jetstream.StreamConfig) (set jetstream.StreamConfig, wrong []string) {
+	set = have
+	note := func(name string, have, want any) {
+		if have != want {
+			wrong = append(wrong, fmt.Sprintf("%s is %v instead of %v", name, have, want))
+		}
+	}
+	note("subjects", fmt.Sprint(have.Subjects), fmt.Sprint(want.Subjects))
+	note("retention", have.Retention, want.Retention)
+	note("discard", have.Discard, want.Discard)
+	note("discard_new_per_subject", have.DiscardNewPerSubject, want.DiscardNewPerSubject)
+	note("max_bytes", have.MaxBytes, want.MaxBytes)
+	note("max_age", have.MaxAge, want.MaxAge)
+	note("max_msgs", have.MaxMsgs, want.MaxMsgs)
+	note("max_msgs_per_subject", have.MaxMsgsPerSubject, want.MaxMsgsPerSubject)
+	note("max_msg_size", have.MaxMsgSize, want.MaxMsgSize)
+	note("max_consumers", have.MaxConsumers, want.MaxConsumers)
+	note("storage", have.Storage, want.Storage)
+	note("no_ack", have.NoAck, want.NoAck)
+	note("sealed", have.Sealed, want.Sealed)
+	note("deny_purge", have.DenyPurge, want.DenyPurge)
+	note("being a mirror", have.Mirror != nil, false)
+	note("having sources", len(have.Sources) > 0, false)
+	note("a subject transform", have.SubjectTransform != nil, false)
+	set.Subjects, set.Retention, set.Discard, set.DiscardNewPerSubject = want.Subjects, want.Retention, want.Discard, want.DiscardNewPerSubject
+	set.MaxBytes, set.MaxAge, set.MaxMsgs, set.MaxMsgsPerSubject = want.MaxBytes, want.MaxAge, want.MaxMsgs, want.MaxMsgsPerSubject
+	set.MaxMsgSize, set.MaxConsumers, set.Storage = want.MaxMsgSize, want.MaxConsumers, want.Storage
+	set.NoAck, set.Sealed, set.DenyPurge = want.NoAck, want.Sealed, want.DenyPurge
+	set.Mirror, set.Sources, set.SubjectTransform = nil, nil, nil
+	return set, wrong
 }
 
 // Delete deletes the stream if it still is this incarnation.

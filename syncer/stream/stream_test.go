@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +124,68 @@ func TestTheStreamIsConfigured(t *testing.T) {
 	}
 	if st, err = s.js.Stream(t.Context(), s.Name()); err != nil || st.CachedInfo().Config.MaxBytes != 2<<20 {
 		t.Error("the new bound isn't in force", err)
+	}
+}
+
+// Whoever changed the stream so that it drops rows unread: it is set back, or refused by
+// name. What else an operator wants stays.
+func TestAStreamThatDropsRowsIsSetBack(t *testing.T) {
+	stack := localstack.Test(t, localstack.NATS)
+	for name, c := range map[string]struct {
+		spoil   func(*jetstream.StreamConfig)
+		refused bool
+	}{
+		"max_age":              {func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, false},
+		"max_msgs":             {func(c *jetstream.StreamConfig) { c.MaxMsgs = 5 }, false},
+		"max_msgs_per_subject": {func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }, false},
+		"max_msg_size":         {func(c *jetstream.StreamConfig) { c.MaxMsgSize = 100 }, false},
+		"max_bytes":            {func(c *jetstream.StreamConfig) { c.MaxBytes = 5 << 20 }, false},
+		"discard":              {func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }, false},
+		"subjects":             {func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, c.Name+".more") }, false},
+		"retention":            {func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }, true},
+		"storage":              {func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, true},
+		"deny_purge":           {func(c *jetstream.StreamConfig) { c.DenyPurge = true }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, stack, Config{MaxBytes: 1 << 20})
+			ensure(t, s)
+			config := func() jetstream.StreamConfig {
+				t.Helper()
+				st, err := s.js.Stream(t.Context(), s.Name())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return st.CachedInfo().Config
+			}
+			good := config()
+			if _, wrong := setBack(good, s.wanted()); len(wrong) > 0 {
+				t.Errorf("a stream of ours is taken for another: %v", wrong)
+			}
+			bad := good
+			bad.Description = "by an operator"
+			c.spoil(&bad)
+			if c.refused { // then it can't be changed into that either
+				if err := s.js.DeleteStream(t.Context(), s.Name()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := s.js.CreateOrUpdateStream(t.Context(), bad); err != nil {
+				t.Fatal(err)
+			}
+			_, err := s.Ensure(t.Context())
+			if c.refused {
+				if err == nil || !strings.Contains(err.Error(), name+" is ") {
+					t.Errorf("it isn't refused: %v", err)
+				}
+			} else if now := config(); err != nil || now.Description != bad.Description {
+				t.Errorf("set back to %+v, %v", now, err)
+			} else if now.Description = good.Description; !reflect.DeepEqual(now, good) {
+				t.Errorf("set back to\n%+v, it was\n%+v", now, good)
+			}
+			if err := s.js.DeleteStream(t.Context(), s.Name()); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 
