@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,26 +95,38 @@ func call(t testing.TB, ctx context.Context, method, target string, body any) (a
 	return answer{resp.StatusCode, resp.Header, bytes.TrimSpace(raw)}, err
 }
 
+// A settled is the answer that a create was given for good.
+type settled struct {
+	answer
+	unknown int // attempts that may have made the order without saying so
+}
+
 // settle repeats a create until it is answered for good, as a client should: what is
-// retryable, and whatever left the outcome open. unknown reports that some attempt may
-// have made the order without saying so.
-func settle(t testing.TB, base string, r request) (a answer, unknown bool, err error) {
+// retryable, and whatever left the outcome open. Each attempt goes to the next api.
+func settle(t testing.TB, api func() string, r request) (s settled, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		a, err = call(t, ctx, http.MethodPost, base+"/v1/orders", r)
+		s.answer, err = call(t, ctx, http.MethodPost, api()+"/v1/orders", r)
 		switch {
-		case err != nil, a.status == http.StatusInternalServerError, a.status == http.StatusGatewayTimeout:
-			unknown = true
-		case a.status != http.StatusServiceUnavailable:
-			return a, unknown, nil
+		case err != nil && strings.Contains(err.Error(), "connection refused"):
+		case err != nil, s.status == http.StatusInternalServerError, s.status == http.StatusGatewayTimeout:
+			s.unknown++
+		case s.status != http.StatusServiceUnavailable:
+			return s, nil
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return a, unknown, fmt.Errorf("not settled in a minute: %s, %w", a, errors.Join(err, ctx.Err()))
+			return s, fmt.Errorf("not settled in a minute: %s, %w", s.answer, errors.Join(err, ctx.Err()))
 		}
 	}
+}
+
+// each returns the urls in turn.
+func each(urls ...string) func() string {
+	var n atomic.Int64
+	return func() string { return urls[int(n.Add(1))%len(urls)] }
 }
 
 // read gets target, again while the service is too busy.

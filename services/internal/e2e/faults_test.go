@@ -3,10 +3,13 @@ package e2e_test
 import (
 	"flag"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -54,7 +57,7 @@ func (r *rig) survive(t *testing.T, faults func(progress func(float64)) int) {
 	t.Helper()
 	n, _ := size()
 	happened := 0
-	done := drive(t, r.urls(), traffic(rand.Uint64(), n), func(progress func(float64)) { happened = faults(progress) })
+	done := drive(t, each(r.urls()...), traffic(rand.Uint64(), n), func(progress func(float64)) { happened = faults(progress) })
 	if happened == 0 {
 		t.Fatal("no fault happened")
 	}
@@ -164,6 +167,99 @@ func stopped(t *testing.T, pid int) bool {
 	// The name before it, in brackets, may hold anything.
 	_, state, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')'):]), " ")
 	return strings.HasPrefix(state, "T")
+}
+
+// Every orderd is replaced by a new one, again and again, as an upgrade does. Whoever is
+// not answered wasn't served: nothing is done for a request whose connection is closed.
+func TestRollingRestarts(t *testing.T) {
+	restarts := 10
+	if *long {
+		restarts = 100
+	}
+	stack := localstack.Test(t)
+	env := environment(t, stack)
+	mirror := start(t, "syncerd", env)
+	var mu sync.Mutex
+	serving := []*program{start(t, "orderd", env).ready(t), start(t, "orderd", env).ready(t)}
+	turn := 0
+	api := func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		turn++
+		return serving[turn%len(serving)].api
+	}
+	n := 150 * restarts
+	requests := traffic(rand.Uint64(), n)
+	slices.SortFunc(requests, func(a, b request) int { return strings.Compare(a.OutTradeNo, b.OutTradeNo) })
+	requests = slices.CompactFunc(requests, func(a, b request) bool { return a.OutTradeNo == b.OutTradeNo })
+	ended := 0
+	done := drive(t, api, requests, func(progress func(float64)) {
+		for i, at := range shares(restarts) {
+			progress(at)
+			next := start(t, "orderd", env).ready(t)
+			mu.Lock()
+			last := serving[i%len(serving)]
+			serving[i%len(serving)] = next
+			mu.Unlock()
+			last.terminate(t)
+			ended++
+		}
+	})
+	if ended != restarts {
+		t.Fatalf("%d of %d restarts", ended, restarts)
+	}
+	for id, a := range done.acked {
+		if a.status == http.StatusOK {
+			t.Errorf("%s was made by a request that wasn't answered", id)
+		}
+	}
+	verify(t, stack, []string{serving[0].api, serving[1].api}, done)
+	mirror.terminate(t)
+	t.Logf("%s; %d restarts; 0 missing, 0 doubled", done, ended)
+}
+
+// The processes that write are killed at random moments.
+func TestKillPoints(t *testing.T) {
+	kills := 15
+	if *long {
+		kills = 1000
+	}
+	r := newRig(t)
+	var mu sync.Mutex
+	turn := 0
+	api := func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		turn++
+		return r.api[turn%len(r.api)].api
+	}
+	orderds, servers := 0, 0
+	done := drive(t, api, traffic(rand.Uint64(), 40*kills), func(progress func(float64)) {
+		for i, at := range shares(kills) {
+			progress(at)
+			moment := time.NewTimer(rand.N(50 * time.Millisecond))
+			<-moment.C
+			if i%5 == 4 {
+				s := r.stack.Server("uid-a")
+				must(t, s.Kill())
+				must(t, s.Start(t.Context()))
+				servers++
+				continue
+			}
+			n := i % len(r.api)
+			r.api[n].kill(t)
+			next := start(t, "orderd", r.env).ready(t)
+			mu.Lock()
+			r.api[n] = next
+			mu.Unlock()
+			orderds++
+		}
+	})
+	if orderds+servers != kills || servers == 0 {
+		t.Fatalf("%d kills of orderd, %d of MariaDB; want %d", orderds, servers, kills)
+	}
+	verify(t, r.stack, r.urls(), done)
+	t.Logf("%s; orderd killed %d times, MariaDB %d times; 0 lost, 0 doubled", done, orderds, servers)
 }
 
 // One packet in twenty of orderd's to the truth loses its connection: before it is

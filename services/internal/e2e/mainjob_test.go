@@ -61,6 +61,7 @@ type acknowledged struct {
 	request request
 	raw     string // the order as answered first
 	status  int
+	unknown bool // the answer of an earlier attempt was lost
 }
 
 func TestTenThousandOrdersAreEachFoundOnceAndEqualWhileTheMirrorIsKilled(t *testing.T) {
@@ -69,7 +70,7 @@ func TestTenThousandOrdersAreEachFoundOnceAndEqualWhileTheMirrorIsKilled(t *test
 	api := []string{start(t, "orderd", env).ready(t).api, start(t, "orderd", env).ready(t).api}
 	mirror := start(t, "syncerd", env)
 	kills := 0
-	done := drive(t, api, traffic(1, orders), func(progress func(share float64)) {
+	done := drive(t, each(api...), traffic(1, orders), func(progress func(share float64)) {
 		for _, share := range []float64{0.25, 0.5, 0.75} {
 			progress(share)
 			mirror.kill(t)
@@ -98,7 +99,7 @@ func (r run) String() string {
 // drive sends requests by many clients, repeating each until it is settled. Meanwhile
 // it calls during, whose argument waits until a share of them is under way. It checks
 // that the answers agree with each other.
-func drive(t *testing.T, api []string, requests []request, during func(progress func(share float64))) run {
+func drive(t *testing.T, api func() string, requests []request, during func(progress func(share float64))) run {
 	t.Helper()
 	var next, created, replayed, unknown atomic.Int64
 	answers := make([]acknowledged, len(requests))
@@ -110,8 +111,8 @@ func drive(t *testing.T, api []string, requests []request, during func(progress 
 				if i >= len(requests) {
 					return nil
 				}
-				a, open, err := settle(t, api[i%len(api)], requests[i])
-				if open {
+				a, err := settle(t, api, requests[i])
+				if a.unknown > 0 {
 					unknown.Add(1)
 				}
 				switch {
@@ -124,7 +125,7 @@ func drive(t *testing.T, api []string, requests []request, during func(progress 
 				default:
 					return fmt.Errorf("create %d: %s", i, a)
 				}
-				answers[i] = acknowledged{requests[i], string(a.raw), a.status}
+				answers[i] = acknowledged{requests[i], string(a.raw), a.status, a.unknown > 0}
 			}
 		})
 	}
@@ -341,17 +342,15 @@ func TestAHundredParallelEqualCreatesOverThreeProcessesMakeOneOrder(t *testing.T
 	}
 	for round := range 5 {
 		body := request{UID: "9527", BID: "1001", OutTradeNo: fmt.Sprintf("same-%d", round), Amount: 19900, Currency: "CNY", Subject: "Le Max 2"}
-		answers := make([]answer, 100)
+		answers := make([]settled, 100)
 		begin := make(chan struct{})
 		var unknown atomic.Int64
 		var g errgroup.Group
 		for i := range answers {
 			g.Go(func() (err error) {
 				<-begin
-				var open bool
-				if answers[i], open, err = settle(t, api[i%3], body); open {
-					unknown.Add(1)
-				}
+				answers[i], err = settle(t, each(api[i%3]), body)
+				unknown.Add(int64(answers[i].unknown))
 				return err
 			})
 		}
