@@ -21,7 +21,10 @@ func TestASentenceForEachDifference(t *testing.T) {
 			[]string{"table order_1: column b is blob null; should be text null"}},
 		"a column is missing": {func(s shape) { delete(s, part{"order_1", "column b"}); s[part{"order_1", orderPart}] = "a" },
 			[]string{"table order_1: column b is missing; should be there: text null"}},
-		"a column is too much": {func(s shape) { s[part{"order_1", "column c"}] = "int(11) null"; s[part{"order_1", orderPart}] = "a,c,b" },
+		"a column is too much": {func(s shape) {
+			s[part{"order_1", "column c"}] = "int(11) null"
+			s[part{"order_1", orderPart}] = "a,c,b"
+		},
 			[]string{"table order_1: column c is int(11) null; should be not there"}},
 		"another order": {func(s shape) { s[part{"order_1", orderPart}] = "b,a" },
 			[]string{"table order_1: the order of columns is b,a; should be a,b"}},

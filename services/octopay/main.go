@@ -1,5 +1,5 @@
-// Command octopay is the operator's command: it explains ids and places, and makes and
-// migrates the databases.
+// Command octopay is the operator's command: it explains ids and places, makes, migrates
+// and checks the databases, and looks after the mirror.
 //
 // Settings are flags and OCTOPAY_ variables; a flag wins. The password is a variable
 // only, so that no list of processes shows it. It exits with 0, with 1 when what was
@@ -38,6 +38,7 @@ type cli struct {
 	ID      idCmd      `cmd:"" name:"id" help:"Explain an order id, or what is wrong with it."`
 	Route   routeCmd   `cmd:"" name:"route" help:"Say where the rows of a buyer, or of a merchant, are."`
 	Migrate migrateCmd `cmd:"" name:"migrate" help:"Make the databases of the map, bring them up to date, and put the map in force."`
+	Check   checkCmd   `cmd:"" name:"check" help:"Say what differs between the servers and what is to be: schemas, settings, clocks, the map. Exits with 1 if anything does."`
 	Mirror  mirrorCmd  `cmd:"" name:"mirror" help:"Look after the mirror."`
 }
 

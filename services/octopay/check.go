@@ -1,0 +1,292 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/internal/dberr"
+	"github.com/octopay/octopay/lease"
+	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/services/internal/boot"
+	"github.com/octopay/octopay/shardmap"
+)
+
+type checkCmd struct{}
+
+const (
+	// checksMax is how many databases are looked at at once.
+	checksMax = 8
+	// checkWithin bounds all that is asked of one server or database, so that one which
+	// is frozen doesn't hold the command up.
+	checkWithin = 20 * time.Second
+)
+
+// A report gathers what a check finds. It is safe for concurrent use.
+type report struct {
+	mu       sync.Mutex
+	findings []finding
+	notes    []string
+}
+
+// A finding is a difference, or a warning, which fails nothing.
+type finding struct {
+	where   string // a server, or a database with its server
+	text    string
+	warning bool
+}
+
+func (r *report) differs(where, format string, args ...any) { r.add(where, false, format, args) }
+func (r *report) warn(where, format string, args ...any)    { r.add(where, true, format, args) }
+
+func (r *report) add(where string, warning bool, format string, args []any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.findings = append(r.findings, finding{where, fmt.Sprintf(format, args...), warning})
+}
+
+func (r *report) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+}
+
+// failed is the difference that a place couldn't be asked.
+func (r *report) failed(where string, err error) {
+	r.differs(where, "could not be checked: %v", dberr.Clean(err))
+}
+
+// end writes it all, what differs last, and fails if anything does.
+func (r *report) end(to console, databases, servers int) error {
+	slices.Sort(r.notes)
+	for _, n := range r.notes {
+		fmt.Fprintln(to.out, n)
+	}
+	slices.SortStableFunc(r.findings, func(a, b finding) int {
+		if a.warning != b.warning {
+			if a.warning {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(strings.Compare(a.where, b.where), strings.Compare(a.text, b.text))
+	})
+	differences := 0
+	for _, f := range r.findings {
+		word := "WARNING"
+		if !f.warning {
+			word = "DIFFERS"
+			differences++
+		}
+		fmt.Fprintf(to.out, "%s %s: %s\n", word, f.where, f.text)
+	}
+	fmt.Fprintf(to.out, "Checked: %d databases on %d servers. Differences: %d. Warnings: %d.\n", databases, servers, differences, len(r.findings)-differences)
+	if differences > 0 {
+		return errSaid
+	}
+	return nil
+}
+
+// Run checks that schemas, settings, clocks and the map agree on every server. It
+// changes nothing.
+func (checkCmd) Run(ctx context.Context, s boot.Shared, to console) error {
+	file, err := s.Map()
+	if err != nil {
+		return err
+	}
+	var r report
+	m, err := r.theMap(ctx, file, access(s))
+	if err != nil {
+		return err
+	}
+	pools := servers{config: access(s), pools: map[string]*sql.DB{}}
+	defer pools.close()
+
+	all := serversOf(m)
+	places := append(append(m.Databases(shardmap.UID), m.Databases(shardmap.BID)...), m.Meta())
+	clocks := make([]clock, len(all))
+	away := map[string]bool{}
+	atOnce(len(all), func(i int) {
+		within, cancel := context.WithTimeout(ctx, checkWithin)
+		defer cancel()
+		var err error
+		if clocks[i], err = r.server(within, pools.of(all[i].Server), all[i]); err != nil {
+			r.mu.Lock()
+			away[all[i].Name] = true
+			r.mu.Unlock()
+			r.failed(all[i].Name, fmt.Errorf("%w; nor were its databases, of which it has %d", dberr.Clean(err), all[i].databases))
+		}
+	})
+	r.clocks(clocks)
+
+	samples := make([]sample, len(places))
+	atOnce(len(places), func(i int) {
+		if away[places[i].Server.Name] {
+			return
+		}
+		within, cancel := context.WithTimeout(ctx, checkWithin)
+		defer cancel()
+		var err error
+		if samples[i], err = r.database(within, pools.of(places[i].Server), places[i], m); err != nil {
+			r.failed(places[i].String(), err)
+		}
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var truth sample
+	for _, s := range samples {
+		truth = truth.with(s)
+	}
+	r.spread(truth.buyers(), m.Size())
+	return r.end(to, len(places), len(all))
+}
+
+// atOnce calls f with 0 … n-1, some at a time.
+func atOnce(n int, f func(i int)) {
+	var wait sync.WaitGroup
+	turn := make(chan struct{}, checksMax)
+	for i := range n {
+		wait.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			f(i)
+		})
+	}
+	wait.Wait()
+}
+
+// theMap returns the map that the databases are checked against: the one in force, or
+// that of the file where there is none.
+func (r *report) theMap(ctx context.Context, file *shardmap.Map, access cluster.Config) (*shardmap.Map, error) {
+	c := cluster.Open(file, access)
+	stored, err := cluster.MapInForce(ctx, c, file)
+	if err := c.Close(); err != nil {
+		return nil, err
+	}
+	meta, m := file.Meta().String(), file
+	switch {
+	case errors.Is(err, cluster.ErrMapConflict):
+		r.differs(meta, "%v; what follows is by the file", err)
+	case err != nil:
+		r.differs(meta, "the map in force could not be read: %v; what follows is by the file", dberr.Clean(err))
+	case stored == nil:
+		r.differs(meta, "there is no map in force; should be that of epoch %d: see octopay migrate", file.Epoch())
+	case stored.Epoch() < file.Epoch():
+		m = stored
+		r.differs(meta, "the map in force is of epoch %d; the file's is of epoch %d: see octopay migrate", stored.Epoch(), file.Epoch())
+	case stored.Epoch() > file.Epoch():
+		m = stored
+		r.warn(meta, "the map in force is of epoch %d, and the file's of epoch %d only: bring the file up to date", stored.Epoch(), file.Epoch())
+	}
+	r.note("Map: epoch %d, %d databases in each cluster, hash %s.", m.Epoch(), m.Size(), m.Hash())
+	return m, nil
+}
+
+// database checks one database, and returns its newest orders.
+func (r *report) database(ctx context.Context, db *sql.DB, place shardmap.Database, m *shardmap.Map) (sample, error) {
+	differences, err := schema.Check(ctx, db, place)
+	if err != nil {
+		return sample{}, err
+	}
+	for _, d := range differences {
+		r.differs(place.String(), "%s", d)
+	}
+	if place.Cluster == "" {
+		return sample{}, r.leases(ctx, db, place)
+	}
+	switch owner, there, err := schema.Look(ctx, db, place); {
+	case err != nil:
+		return sample{}, err
+	case !there:
+		r.differs(place.String(), "it doesn't say which database it is; should be %s, epoch %d: see octopay migrate", schema.RefOf(place), m.Epoch())
+	case owner != schema.Owner{Cluster: place.Cluster, Number: place.Number, Epoch: m.Epoch()}:
+		r.differs(place.String(), "it says that it is %s:%d and obeys epoch %d; should be %s, epoch %d", owner.Cluster, owner.Number, owner.Epoch, schema.RefOf(place), m.Epoch())
+	}
+	s, err := r.newest(ctx, db, place, m)
+	if dberr.Of(err) == dberr.Missing {
+		return sample{}, nil // said already, by name
+	}
+	return s, err
+}
+
+// leases looks at the worker numbers.
+func (r *report) leases(ctx context.Context, db *sql.DB, meta shardmap.Database) (err error) {
+	// The row without a number says from when on numbers are given out.
+	rows, err := db.QueryContext(ctx, "SELECT name, until_ms, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 FROM `"+meta.Schema+"`.lease WHERE name LIKE 'worker/%'")
+	if dberr.Of(err) == dberr.Missing {
+		return nil // said already
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	held, longest, opened := 0, time.Time{}, false
+	var now time.Time
+	for rows.Next() {
+		var name string
+		var until, at int64
+		if err := rows.Scan(&name, &until, &at); err != nil {
+			return err
+		}
+		now = time.UnixMilli(at).UTC()
+		end := time.UnixMilli(until).UTC()
+		switch {
+		case name == "worker/":
+			opened = true
+			if end.After(now) {
+				r.warn(meta.String(), "no worker number is given out before %s", end.Format(timeLayout))
+			}
+		case end.After(now):
+			held++
+			if end.After(longest) {
+				longest = end
+			}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if !opened {
+		r.differs(meta.String(), "it gives out no worker numbers: octopay migrate has not ended")
+		return nil
+	}
+	r.workers(meta.String(), held, longest, now)
+	return nil
+}
+
+const (
+	workersMost  = idgen.Workers * 9 / 10   // held: then it is time to ask why
+	layoutNotice = 365 * 24 * time.Hour     // before the end of the ids
+	leaseMost    = lease.Term + time.Second // how far ahead a lease can end
+)
+
+// workers judges the worker numbers at a time of the meta database.
+func (r *report) workers(meta string, held int, longest, now time.Time) {
+	line := fmt.Sprintf("Worker numbers: %d of %d are held, %d are free; it is %s by %s.", held, idgen.Workers, idgen.Workers-held, now.Format(timeLayout), meta)
+	if held > 0 {
+		line += fmt.Sprintf(" The last lease ends at %s.", longest.Format(timeLayout))
+	}
+	r.note("%s", line)
+	r.note("Order ids: their layout ends on %s.", idgen.End.Format(time.DateOnly))
+	switch {
+	case held >= workersMost:
+		r.warn(meta, "%d of %d worker numbers are held; a process that finds none makes no orders", held, idgen.Workers)
+	case longest.Sub(now) > leaseMost:
+		r.warn(meta, "a worker number is leased until %s, in more than %s: the clock was set back", longest.Format(timeLayout), lease.Term)
+	}
+	switch {
+	case now.Before(idgen.Epoch) || !now.Add(lease.Term).Before(idgen.End):
+		r.differs(meta, "its clock says %s; the layout of order ids has times from %s to %s", now.Format(timeLayout), idgen.Epoch.Format(time.DateOnly), idgen.End.Format(time.DateOnly))
+	case idgen.End.Sub(now) < layoutNotice:
+		r.warn(meta, "the layout of order ids ends on %s", idgen.End.Format(time.DateOnly))
+	}
+}
