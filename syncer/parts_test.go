@@ -14,6 +14,7 @@ import (
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer"
+	"github.com/octopay/octopay/syncer/apply"
 	"github.com/octopay/octopay/syncer/mirror"
 	"github.com/octopay/octopay/syncer/source"
 	"github.com/octopay/octopay/syncer/stream"
@@ -127,6 +128,40 @@ func metric(t *testing.T, g prometheus.Gatherer, name string) map[string]float64
 		}
 	}
 	return out
+}
+
+// A stream that ends in rows of another group holds nothing back from an applier: its
+// reader didn't stall.
+func TestAnApplierDoesNotWaitForRowsOfOthers(t *testing.T) {
+	r := newRig(t, localstack.Test(t, localstack.NATS))
+	m, s := r.stack.Map, r.stream()
+	info, err := s.Ensure(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.Writer(t.Context(), "uid-a", info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.Mark(t.Context(), source.Position{}, 1000); err != nil {
+		t.Fatal(err)
+	}
+	memory := mirror.NewMemory(m)
+	mine := memory.Target(1)
+	if _, err := w.Rows(t.Context(), []stream.Packed{{Group: apply.Group(mine) + 1, Rows: 1, Data: []byte("another's")}}); err != nil {
+		t.Fatal(err)
+	}
+	applied := 0
+	a := apply.Applier{Map: m, Stream: s, Target: mine, Applied: func(apply.Report) { applied++ }}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // it looks after 3 s
+	defer cancel()
+	if err := a.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the applier ended: %v", err)
+	}
+	if state, err := mine.State(t.Context()); err != nil || state.Progress.Seq != 1 || applied == 0 {
+		t.Errorf("applied %+v, %v: the test shows nothing", state, err)
+	}
 }
 
 // A healthy first start has no warning: appliers that are there before a collector has made

@@ -80,17 +80,25 @@ func (a *Applier) Run(ctx context.Context) error {
 	progress := state.Progress
 	last := from - 1
 	quiet := time.Duration(0)
+	missed := uint64(0) // a message that was there a silence ago
 	lastCommit := time.Time{}
 	for {
 		first, err := r.Next(ctx, silence)
 		if errors.Is(err, stream.ErrSilent) {
-			if quiet += silence; quiet >= stalled {
-				err = a.silent(ctx, info.Incarnation, last)
-				quiet = 0
-			} else {
-				err = nil
+			if quiet += silence; quiet < stalled {
+				continue
 			}
-			if err == nil {
+			newest, askErr := a.newest(ctx, info.Incarnation)
+			switch {
+			case askErr != nil:
+				err = askErr
+			case missed > last:
+				err = fmt.Errorf("%w: nothing comes though the stream has more", stream.ErrInterrupted)
+			case newest > last: // it may be on its way
+				missed, quiet = newest, stalled-silence
+				continue
+			default: // nobody writes
+				quiet = 0
 				continue
 			}
 		}
@@ -173,19 +181,14 @@ func (a *Applier) gather(ctx context.Context, r *stream.Reader, first stream.Mes
 	return g, nil
 }
 
-// silent decides what it means that no message came: nobody writes, the stream was
-// made anew, or the reader stalled.
-func (a *Applier) silent(ctx context.Context, incarnation string, last uint64) error {
-	info, err := a.Stream.Info(ctx)
-	switch {
-	case err != nil:
-		return err
-	case info.Incarnation != incarnation:
-		return errAnew
-	case info.Last > last:
-		return fmt.Errorf("%w: nothing comes though the stream has more", stream.ErrInterrupted)
+// newest returns the sequence of the newest message that is for this applier, in the
+// stream that it reads.
+func (a *Applier) newest(ctx context.Context, incarnation string) (uint64, error) {
+	seq, now, err := a.Stream.Newest(ctx, Group(a.Target))
+	if err == nil && now != incarnation {
+		err = errAnew
 	}
-	return nil
+	return seq, err
 }
 
 func (a *Applier) same(ctx context.Context, incarnation string) error {

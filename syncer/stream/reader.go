@@ -50,7 +50,7 @@ type Reader struct {
 func (s *Stream) Reader(ctx context.Context, group int, from uint64) (*Reader, error) {
 	r := &Reader{s: s, connection: s.connection(), last: from - 1}
 	c, err := s.js.OrderedConsumer(ctx, s.Name(), jetstream.OrderedConsumerConfig{
-		FilterSubjects:    []string{s.rowSubject(group), s.markSubject("*")},
+		FilterSubjects:    s.read(group),
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       from,
 		InactiveThreshold: inactiveThreshold,

@@ -269,6 +269,32 @@ func storedAt(ctx context.Context, st jetstream.Stream, seq uint64) (int64, erro
 	return m.Time.UnixNano(), nil
 }
 
+// Newest returns the sequence of the newest message that a Reader of a group would get,
+// 0 if there is none, and the stream's incarnation. What other groups have behind it
+// isn't counted.
+func (s *Stream) Newest(ctx context.Context, group int) (seq uint64, incarnation string, err error) {
+	st, err := s.handle(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	for _, subject := range s.read(group) {
+		m, err := st.GetLastMsgForSubject(ctx, subject)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return 0, "", fmt.Errorf("stream: newest message of group %d: %w", group, err)
+		}
+		seq = max(seq, m.Sequence)
+	}
+	return seq, s.info(st.CachedInfo()).Incarnation, nil
+}
+
+// read returns the subjects that a Reader of a group reads.
+func (s *Stream) read(group int) []string {
+	return []string{s.rowSubject(group), s.markSubject("*")}
+}
+
 // Purge deletes messages from the beginning of the stream: what all readers have
 // applied, but what was stored in the last KeepFor, and also what a reader has not
 // applied in DropAfter. applied are the readers' last applied sequences. It returns

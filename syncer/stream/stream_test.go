@@ -247,6 +247,32 @@ func TestAReaderGetsItsGroupAndAllMarksInOrder(t *testing.T) {
 	}
 }
 
+// The newest message of a group doesn't depend on what others have behind it.
+func TestNewest(t *testing.T) {
+	s := open(t, localstack.Test(t, localstack.NATS), Config{})
+	info := ensure(t, s)
+	a, b := writer(t, s, "uid-a"), writer(t, s, "uid-b")
+	want := func(group int, want uint64) {
+		t.Helper()
+		if seq, incarnation, err := s.Newest(t.Context(), group); seq != want || incarnation != info.Incarnation || err != nil {
+			t.Errorf("the newest of group %d is %d, want %d, of %q, %v", group, seq, want, incarnation, err)
+		}
+	}
+	want(3, 0)
+	rows(t, a, 3, "one", "two")
+	rows(t, a, 4, "not ours")
+	want(3, 2)
+	want(4, 3)
+	want(5, 0)
+	mark(t, a, 7, 1000)
+	mark(t, b, 7, 1000)
+	mark(t, a, 8, 2000)
+	rows(t, a, 4, "not ours")
+	want(3, 6)
+	want(4, 7)
+	want(5, 6)
+}
+
 func TestOnlyOneWriterOfAServerGoesOn(t *testing.T) {
 	s := open(t, localstack.Test(t, localstack.NATS), Config{})
 	ensure(t, s)
