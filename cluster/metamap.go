@@ -14,33 +14,74 @@ import (
 // is in force; an operator makes a map of a higher epoch.
 var ErrMapConflict = errors.New("two shard maps have one epoch")
 
-// ResolveMap returns the map in force: that of the higher epoch, of file's and the one
-// that the meta database holds. A file's that is newer, or the first, is stored there.
-// With one epoch and different maps it returns ErrMapConflict, which names both hashes.
+// MapInForce returns the map in force, the one of the highest epoch in c's meta database;
+// nil if there is none yet. If file, a map that the caller knows, is another one of the
+// same epoch, it returns ErrMapConflict, which names both hashes. It changes nothing.
 //
-// The meta database is c's. Done twice, it changes nothing the second time; an error
-// that is ErrUnavailable may be gone at the next try.
-func ResolveMap(ctx context.Context, c *Cluster, file *shardmap.Map) (*shardmap.Map, error) {
+// An error that is ErrUnavailable may be gone at the next try.
+func MapInForce(ctx context.Context, c *Cluster, file *shardmap.Map) (*shardmap.Map, error) {
 	stored, err := storedMap(ctx, c.Meta())
-	if err != nil {
+	if err != nil || stored == nil {
 		return nil, err
 	}
-	if stored == nil || stored.Epoch() < file.Epoch() {
-		if err := storeMap(ctx, c.Meta(), file); err != nil {
-			return nil, err
-		}
-		// Somebody else may have stored one at the same moment.
-		if stored, err = storedMap(ctx, c.Meta()); err != nil {
-			return nil, err
+	return stored, conflict(c.Meta(), stored, file)
+}
+
+// ResolveMap returns the map that a program begins with: the one in force, see
+// MapInForce, which may be newer than file. In a meta database that has no map, file is
+// put in force.
+//
+// A file that is newer than the map in force is an error, to be tried again: the map
+// follows when octopay migrate has put it in force. A program can't do that. It doesn't
+// know whether the databases are where its file says; under a wrong line of it, the
+// orders of a database would be gone, and made a second time somewhere else.
+func ResolveMap(ctx context.Context, c *Cluster, file *shardmap.Map) (*shardmap.Map, error) {
+	stored, err := MapInForce(ctx, c, file)
+	if err == nil && stored == nil {
+		// Somebody else may store one at the same moment.
+		if err = storeMap(ctx, c.Meta(), file); err == nil {
+			stored, err = MapInForce(ctx, c, file)
 		}
 	}
 	switch {
-	case stored == nil || stored.Epoch() < file.Epoch():
-		return nil, fmt.Errorf("the shard map of epoch %d was stored in %s and is not there", file.Epoch(), c.Meta().Place())
-	case stored.Epoch() == file.Epoch() && stored.Hash() != file.Hash():
-		return nil, fmt.Errorf("%w: epoch %d has hash %s in %s and %s in the file", ErrMapConflict, file.Epoch(), stored.Hash(), c.Meta().Place(), file.Hash())
+	case err != nil:
+		return nil, err
+	case stored == nil:
+		return nil, lost(c.Meta(), file)
+	case stored.Epoch() < file.Epoch():
+		return nil, fmt.Errorf("the map file has epoch %d and isn't in force, in %s there is epoch %d: run octopay migrate with this file", file.Epoch(), c.Meta().Place(), stored.Epoch())
 	}
 	return stored, nil
+}
+
+// PutMapInForce stores m, whose databases obey it, as the map in force. Done twice it
+// changes nothing. It returns ErrMapConflict when there is another map of m's epoch, and
+// an error when there is a newer one.
+func PutMapInForce(ctx context.Context, c *Cluster, m *shardmap.Map) error {
+	if err := storeMap(ctx, c.Meta(), m); err != nil {
+		return err
+	}
+	stored, err := MapInForce(ctx, c, m)
+	switch {
+	case err != nil:
+		return err
+	case stored == nil || stored.Epoch() < m.Epoch():
+		return lost(c.Meta(), m)
+	case stored.Epoch() > m.Epoch():
+		return fmt.Errorf("the map of epoch %d is not put in force, in %s there is epoch %d", m.Epoch(), c.Meta().Place(), stored.Epoch())
+	}
+	return nil
+}
+
+func conflict(meta *Database, stored, file *shardmap.Map) error {
+	if stored.Epoch() == file.Epoch() && stored.Hash() != file.Hash() {
+		return fmt.Errorf("%w: epoch %d has hash %s in %s and %s in the file", ErrMapConflict, file.Epoch(), stored.Hash(), meta.Place(), file.Hash())
+	}
+	return nil
+}
+
+func lost(meta *Database, m *shardmap.Map) error {
+	return fmt.Errorf("the shard map of epoch %d was stored in %s and is not there", m.Epoch(), meta.Place())
 }
 
 // storedMap returns the map of the highest epoch in the meta database, nil if it has
@@ -68,14 +109,16 @@ func storedMap(ctx context.Context, meta *Database) (*shardmap.Map, error) {
 	return m, nil
 }
 
-// storeMap adds m, unless there is a map of its epoch.
+// storeMap adds m, unless there is a map of its epoch or a newer one.
 func storeMap(ctx context.Context, meta *Database, m *shardmap.Map) error {
 	c, err := meta.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("store the shard map: %w", err)
 	}
-	_, err = c.ExecContext(ctx, "INSERT INTO `"+meta.Schema()+"`.shard_map (epoch, hash, text) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE epoch = epoch",
-		m.Epoch(), m.Hash(), string(m.Text()))
+	table := "`" + meta.Schema() + "`.shard_map"
+	_, err = c.ExecContext(ctx, "INSERT INTO "+table+" (epoch, hash, text) SELECT ?, ?, ? FROM DUAL"+
+		" WHERE NOT EXISTS (SELECT 1 FROM "+table+" AS newer WHERE newer.epoch > ?) ON DUPLICATE KEY UPDATE epoch = VALUES(epoch)",
+		m.Epoch(), m.Hash(), string(m.Text()), m.Epoch())
 	if err == nil {
 		_ = c.Close()
 		return nil

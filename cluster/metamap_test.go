@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -32,24 +33,59 @@ func variant(t *testing.T, m *shardmap.Map, epoch shardmap.Epoch, moved bool) *s
 	return out
 }
 
-func TestTheMapOfTheHigherEpochIsInForce(t *testing.T) {
+// inForce is the map in force: its epoch, and whether it was moved.
+func inForce(t *testing.T, c *cluster.Cluster) string {
+	t.Helper()
+	m, err := cluster.MapInForce(t.Context(), c, c.Map())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%d %s", m.Epoch(), m.Database(shardmap.BID, 1).Server.Name)
+}
+
+// A program stores the map of its file where there is none, and never a newer one. Only
+// an operator puts that in force.
+func TestAProgramBeginsWithTheMapInForce(t *testing.T) {
 	c := localstack.Test(t, localstack.Meta).Cluster(t)
 	first := variant(t, c.Map(), 3, false)
 	second := variant(t, c.Map(), 5, true)
+	if got := inForce(t, c); got != "none" {
+		t.Fatalf("before there is one: %s", got)
+	}
 	for _, s := range []struct {
-		name string
-		file *shardmap.Map
-		want *shardmap.Map
+		name  string
+		put   bool
+		file  *shardmap.Map
+		want  *shardmap.Map // nil: an error
+		force string
 	}{
-		{"the first one is stored", first, first},
-		{"again, nothing changes", first, first},
-		{"an older file's is not", variant(t, c.Map(), 1, true), first},
-		{"a newer file's is stored", second, second},
-		{"the older file again", first, second},
+		{"the first one is stored", false, first, first, "3 bid-a"},
+		{"again, nothing changes", false, first, first, "3 bid-a"},
+		{"an older file's is not", false, variant(t, c.Map(), 1, true), first, "3 bid-a"},
+		{"nor a newer file's", false, second, nil, "3 bid-a"},
+		{"a newer one is put in force", true, second, second, "5 uid-a"},
+		{"again, nothing changes", true, second, second, "5 uid-a"},
+		{"and programs begin with it", false, second, second, "5 uid-a"},
+		{"with the older file too", false, first, second, "5 uid-a"},
+		{"an older one is not put in force", true, variant(t, c.Map(), 4, false), nil, "5 uid-a"},
 	} {
-		got, err := cluster.ResolveMap(t.Context(), c, s.file)
-		if err != nil || got.Hash() != s.want.Hash() || got.Epoch() != s.want.Epoch() {
-			t.Fatalf("%s: %v, %v; want epoch %d", s.name, got, err, s.want.Epoch())
+		got, err := s.file, error(nil)
+		if s.put {
+			err = cluster.PutMapInForce(t.Context(), c, s.file)
+		} else {
+			got, err = cluster.ResolveMap(t.Context(), c, s.file)
+		}
+		switch {
+		case s.want == nil && (err == nil || errors.Is(err, cluster.ErrMapConflict) || !strings.Contains(err.Error(), fmt.Sprintf("the map of epoch %d ", s.file.Epoch())) && !strings.Contains(err.Error(), "octopay migrate")):
+			t.Errorf("%s: %v", s.name, err)
+		case s.want != nil && (err != nil || got.Hash() != s.want.Hash()):
+			t.Errorf("%s: %v, %v; want epoch %d", s.name, got, err, s.want.Epoch())
+		}
+		if got := inForce(t, c); got != s.force {
+			t.Errorf("%s: in force is %s, want %s", s.name, got, s.force)
 		}
 	}
 }
@@ -60,9 +96,12 @@ func TestOneEpochAndTwoMapsIsAConflict(t *testing.T) {
 	if _, err := cluster.ResolveMap(t.Context(), c, one); err != nil {
 		t.Fatal(err)
 	}
-	_, err := cluster.ResolveMap(t.Context(), c, other)
-	if !errors.Is(err, cluster.ErrMapConflict) || !strings.Contains(err.Error(), one.Hash()) || !strings.Contains(err.Error(), other.Hash()) {
-		t.Errorf("%v; want a conflict that names both hashes", err)
+	_, asked := cluster.MapInForce(t.Context(), c, other)
+	_, resolved := cluster.ResolveMap(t.Context(), c, other)
+	for what, err := range map[string]error{"a reader": asked, "a program": resolved, "an operator": cluster.PutMapInForce(t.Context(), c, other)} {
+		if !errors.Is(err, cluster.ErrMapConflict) || !strings.Contains(err.Error(), one.Hash()) || !strings.Contains(err.Error(), other.Hash()) {
+			t.Errorf("%s: %v; want a conflict that names both hashes", what, err)
+		}
 	}
 	if got, err := cluster.ResolveMap(t.Context(), c, one); err != nil || got.Hash() != one.Hash() {
 		t.Errorf("the first one is in force no more: %v", err)
@@ -70,20 +109,31 @@ func TestOneEpochAndTwoMapsIsAConflict(t *testing.T) {
 }
 
 // Of many that come first at once with two maps of one epoch, all with one of the maps
-// are served, and all with the other one learn of the conflict.
+// are served, and all with the other one learn of the conflict. The same when they are
+// put in force.
 func TestTwoMapsStoredAtOnce(t *testing.T) {
-	c := localstack.Test(t, localstack.Meta).Cluster(t)
-	maps := [2]*shardmap.Map{variant(t, c.Map(), 3, false), variant(t, c.Map(), 3, true)}
-	var errs [6]error
-	var wg sync.WaitGroup
-	for i := range errs {
-		wg.Go(func() { _, errs[i] = cluster.ResolveMap(t.Context(), c, maps[i%2]) })
-	}
-	wg.Wait()
-	for i, err := range errs {
-		if err != nil && !errors.Is(err, cluster.ErrMapConflict) || (err == nil) != (errs[i%2] == nil) || (errs[0] == nil) == (errs[1] == nil) {
-			t.Fatalf("%v", errs)
-		}
+	for name, store := range map[string]func(*cluster.Cluster, *shardmap.Map) error{
+		"by programs": func(c *cluster.Cluster, m *shardmap.Map) error {
+			_, err := cluster.ResolveMap(t.Context(), c, m)
+			return err
+		},
+		"by operators": func(c *cluster.Cluster, m *shardmap.Map) error { return cluster.PutMapInForce(t.Context(), c, m) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := localstack.Test(t, localstack.Meta).Cluster(t)
+			maps := [2]*shardmap.Map{variant(t, c.Map(), 3, false), variant(t, c.Map(), 3, true)}
+			var errs [6]error
+			var wg sync.WaitGroup
+			for i := range errs {
+				wg.Go(func() { errs[i] = store(c, maps[i%2]) })
+			}
+			wg.Wait()
+			for i, err := range errs {
+				if err != nil && !errors.Is(err, cluster.ErrMapConflict) || (err == nil) != (errs[i%2] == nil) || (errs[0] == nil) == (errs[1] == nil) {
+					t.Fatalf("%v", errs)
+				}
+			}
+		})
 	}
 }
 

@@ -60,18 +60,19 @@ func openTargets(ctx context.Context, s boot.Shared, only int) (targets []target
 	return targets, m, c.Close, errors.Join(errs...)
 }
 
-// inForce opens the databases of the map in force.
+// inForce opens the databases of the map in force: the file's where there is none yet. It
+// puts none in force.
 func inForce(ctx context.Context, s boot.Shared) (*cluster.Cluster, error) {
 	file, err := s.Map()
 	if err != nil {
 		return nil, err
 	}
 	c := cluster.Open(file, access(s))
-	m, err := cluster.ResolveMap(ctx, c, file)
+	m, err := cluster.MapInForce(ctx, c, file)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if m.Hash() == file.Hash() {
+	if m == nil || m.Hash() == file.Hash() {
 		return c, nil
 	}
 	return cluster.Open(m, access(s)), c.Close()

@@ -14,6 +14,7 @@ import (
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/mirrorpb"
 	"google.golang.org/protobuf/proto"
+	"gopkg.in/yaml.v3"
 )
 
 // A mirror is a bid cluster with an operator beside it.
@@ -145,4 +146,46 @@ func count(t *testing.T, m *mirror, db *cluster.Database, where string) (n int) 
 		t.Fatal(err)
 	}
 	return n
+}
+
+// A command that reads puts no map in force.
+func TestReadingPutsNoMapInForce(t *testing.T) {
+	stack := localstack.Test(t, localstack.BID, localstack.Meta)
+	var spec shardmap.Spec
+	if err := yaml.Unmarshal(stack.Map.Text(), &spec); err != nil {
+		t.Fatal(err)
+	}
+	db := stack.Admin(t, "uid-a")
+	maps := func() (n int) {
+		if err := db.QueryRow("SELECT COUNT(*) FROM `" + stack.Map.Meta().Schema + "`.shard_map").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	list := func(epoch shardmap.Epoch) (int, string, string) {
+		spec.Epoch = epoch
+		path := filepath.Join(t.TempDir(), "map.yaml")
+		if err := os.WriteFile(path, mustMap(t, spec).Text(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return octopay(t, []string{"OCTOPAY_MAP_FILE=" + path, "OCTOPAY_DB_USER=" + stack.User, "OCTOPAY_DB_PASSWORD=" + stack.Password}, "mirror", "dead-letters", "list")
+	}
+	for _, when := range []string{"before there is a map", "with a map in force"} {
+		for _, epoch := range []shardmap.Epoch{stack.Map.Epoch(), 9} {
+			before := maps()
+			code, stdout, stderr := list(epoch)
+			// Under the file's map of epoch 9 the databases, which obey 1, are none of its.
+			works := epoch != 9 || before > 0
+			if (code == 0 && stdout == "No dead letter is open.\n") != works || maps() != before {
+				t.Errorf("%s, the file's of epoch %d: %d maps, exit %d, %s%s", when, epoch, maps(), code, stdout, stderr)
+			}
+		}
+		if err := cluster.PutMapInForce(t.Context(), stack.Cluster(t), stack.Map); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec.Servers = append(spec.Servers, shardmap.Server{Name: "another", Address: "127.0.0.1:1"})
+	if code, _, stderr := list(stack.Map.Epoch()); code != 1 || !strings.Contains(stderr, "two shard maps have one epoch") {
+		t.Errorf("another map of this epoch: exit %d, %s", code, stderr)
+	}
 }
