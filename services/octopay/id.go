@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 type idCmd struct {
 	OrderID string `arg:"" name:"order-id" help:"The 23 digits."`
+	Live    bool   `name:"live" help:"Look the order up in both clusters and say whether they agree. Exits with 1 if the truth hasn't it, or they differ."`
 }
 
 // futureMax is how far the time in an id may lie ahead of this machine's clock: clocks
@@ -25,7 +27,7 @@ const futureMax = time.Minute
 const timeLayout = "2006-01-02 15:04:05.000 UTC"
 
 // Run explains an id, with the place that it leads to.
-func (c idCmd) Run(s boot.Shared, to console) error {
+func (c idCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 	m, err := optionalMap(s)
 	if err != nil {
 		return err
@@ -40,6 +42,9 @@ func (c idCmd) Run(s boot.Shared, to console) error {
 	id, err := idgen.Parse(c.OrderID)
 	if err != nil {
 		return err // faultsOf knows all faults; a test holds it to that
+	}
+	if c.Live {
+		return live(ctx, s, to, id)
 	}
 	owner := slot.Slot((id.Info()-1)*slot.Tables + id.Table())
 	fmt.Fprintf(to.out, `%s is an order id of version %d.
