@@ -2,9 +2,11 @@ package apply
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/mirrorpb"
@@ -59,4 +61,48 @@ func BenchmarkPacket(b *testing.B) {
 		}
 	}
 	perOrder(b)
+}
+
+// The upsert on a server, of rows that are new and of rows that are stored already; each
+// with the guard against another order's row, and as it would be without.
+func BenchmarkUpsert(b *testing.B) {
+	stack := localstack.Test(b, localstack.BID)
+	t := NewSQL(stack.Cluster(b).Database(shardmap.BID, 1), 1)
+	conn, err := t.db.Conn(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer cluster.Discard(conn)
+	next := int64(0)
+	for _, stored := range []bool{false, true} {
+		for _, guard := range []bool{false, true} {
+			b.Run(fmt.Sprintf("stored=%v/guard=%v", stored, guard), func(b *testing.B) {
+				for b.Loop() {
+					b.StopTimer()
+					c := &Change{}
+					if !stored {
+						next += benchRows
+					}
+					for i := range int64(benchRows) {
+						o := benchOrder(next + i)
+						o.Ver = 1
+						c.Orders = append(c.Orders, Order{Order: o})
+					}
+					var p packet
+					p.add("BEGIN;")
+					t.rows(&p, c)
+					p.add("COMMIT")
+					text := p.text.String()
+					if !guard {
+						text = strings.ReplaceAll(text, sameOrder, "uid=IF(VALUES(ver)>ver,VALUES(uid),uid),bid=IF(VALUES(ver)>ver,VALUES(bid),bid)")
+					}
+					b.StartTimer()
+					if _, err := conn.ExecContext(b.Context(), text, p.args...); err != nil {
+						b.Fatal(err)
+					}
+				}
+				perOrder(b)
+			})
+		}
+	}
 }

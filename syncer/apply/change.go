@@ -91,6 +91,13 @@ type Letter struct {
 	FoundAt schema.Millis
 }
 
+// reasonTaken is the reason of a row whose key another order has.
+const reasonTaken = "another order has this id"
+
+// Taken returns the dead letter for a row, from its place in a stream, whose key another
+// order has: an order of another buyer or merchant.
+func Taken(incarnation string, o Origin) Letter { return letter(incarnation, o, reasonTaken) }
+
 // LetterState is what became of a dead letter; the names are those of the column's
 // ENUM.
 type LetterState string
@@ -127,7 +134,8 @@ type Target interface {
 	// changing nothing, when it is not c.From. An order replaces what is stored only
 	// if its ver is higher; an entry that is stored already changes nothing. A row
 	// that the database refuses for what is in it becomes a dead letter, and doesn't
-	// fail its neighbours. While a dead letter is open, c's own included, c.Marks
+	// fail its neighbours; so does one of another order (uid or bid differ) than the
+	// stored row with its key (Taken). While a dead letter is open, c's own included, c.Marks
 	// change nothing. A mark's time never falls. It returns the number of open dead
 	// letters.
 	//
@@ -138,6 +146,7 @@ type Target interface {
 	Letters(ctx context.Context, limit int) ([]Letter, error)
 
 	// Settle gives an open dead letter its end, together with the rows that were made
-	// of it, as Apply would apply them. ErrNoLetter: it isn't open.
+	// of it, as Apply would apply them; a row that would become a dead letter is an
+	// error, and the letter stays open. ErrNoLetter: it isn't open.
 	Settle(ctx context.Context, key LetterKey, as LetterState, orders []Order, entries []Entry) error
 }

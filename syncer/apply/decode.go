@@ -24,8 +24,8 @@ type gatherer struct {
 	incarnation string
 	servers     map[string]bool // whose marks count: the map's
 
-	orders  map[int64]Order
-	entries map[entryKey]Entry
+	orders  map[rowKey]Order
+	entries map[rowKey]Entry
 	letters []Letter
 	marks   map[string]stream.Mark
 	to      Progress
@@ -35,7 +35,12 @@ type gatherer struct {
 	foreign bool // there was a mark of another incarnation
 }
 
-type entryKey struct{ order, seq int64 }
+// A rowKey tells rows apart: those of one order from those of another that has its id.
+type rowKey struct{ order, seq, uid, bid int64 }
+
+func (k rowKey) compare(o rowKey) int {
+	return cmp.Or(cmp.Compare(k.order, o.order), cmp.Compare(k.seq, o.seq), cmp.Compare(k.uid, o.uid), cmp.Compare(k.bid, o.bid))
+}
 
 func newGatherer(m *shardmap.Map, database int, incarnation string) *gatherer {
 	servers := map[string]bool{}
@@ -44,7 +49,7 @@ func newGatherer(m *shardmap.Map, database int, incarnation string) *gatherer {
 	}
 	return &gatherer{
 		m: m, database: database, incarnation: incarnation, servers: servers,
-		orders: map[int64]Order{}, entries: map[entryKey]Entry{}, marks: map[string]stream.Mark{},
+		orders: map[rowKey]Order{}, entries: map[rowKey]Entry{}, marks: map[string]stream.Mark{},
 	}
 }
 
@@ -109,11 +114,12 @@ func (g *gatherer) row(o Origin) {
 	case r.broken != "":
 		g.letter(o, r.broken)
 	case r.order != nil:
-		if old, ok := g.orders[r.order.ID]; !ok || r.order.Ver > old.Ver {
-			g.orders[r.order.ID] = Order{*r.order, o}
+		key := rowKey{r.order.ID, 0, r.order.UID, r.order.BID}
+		if old, ok := g.orders[key]; !ok || r.order.Ver > old.Ver {
+			g.orders[key] = Order{*r.order, o}
 		}
 	default:
-		g.entries[entryKey{r.entry.OrderID, r.entry.Seq}] = Entry{*r.entry, o}
+		g.entries[rowKey{r.entry.OrderID, r.entry.Seq, r.entry.UID, r.entry.BID}] = Entry{*r.entry, o}
 	}
 }
 
@@ -142,9 +148,11 @@ func (g *gatherer) change(from Progress) *Change {
 		c.Marks = append(c.Marks, m)
 	}
 	// Whoever locks rows of several keys locks them in one order.
-	slices.SortFunc(c.Orders, func(a, b Order) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(c.Orders, func(a, b Order) int {
+		return rowKey{a.ID, 0, a.UID, a.BID}.compare(rowKey{b.ID, 0, b.UID, b.BID})
+	})
 	slices.SortFunc(c.Entries, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(a.OrderID, b.OrderID), cmp.Compare(a.Seq, b.Seq))
+		return rowKey{a.OrderID, a.Seq, a.UID, a.BID}.compare(rowKey{b.OrderID, b.Seq, b.UID, b.BID})
 	})
 	slices.SortFunc(c.Marks, func(a, b stream.Mark) int { return cmp.Compare(a.Server, b.Server) })
 	return c

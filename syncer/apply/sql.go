@@ -210,7 +210,7 @@ func refusesRow(err error) bool {
 // returns the change without rows, those refused as dead letters.
 func (t *SQL) sift(ctx context.Context, c *Change) (*Change, error) {
 	out := &Change{From: c.From, To: c.To, Marks: c.Marks, Letters: append([]Letter(nil), c.Letters...)}
-	one := func(row *Change, o Origin) error {
+	one := func(row *Change, o Origin, uid, bid int64, table, key string, id ...any) error {
 		var p packet
 		t.rows(&p, row)
 		_, err := t.conn.ExecContext(ctx, p.text.String(), p.args...)
@@ -219,16 +219,28 @@ func (t *SQL) sift(ctx context.Context, c *Change) (*Change, error) {
 		}
 		var said *mysql.MySQLError
 		_ = errors.As(err, &said) // it is one: refusesRow
-		out.Letters = append(out.Letters, letter(c.To.Incarnation, o, fmt.Sprintf("the database refuses the row: error %d", said.Number)))
+		reason := fmt.Sprintf("the database refuses the row: error %d", said.Number)
+		var ofUID, ofBID int64
+		err = t.conn.QueryRowContext(ctx, "SELECT uid, bid FROM "+t.table(fmt.Sprintf("%s_%d", table, slot.Table(bid)))+" WHERE "+key, id...).Scan(&ofUID, &ofBID)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+		case err != nil:
+			return err
+		case ofUID != uid || ofBID != bid:
+			reason = reasonTaken
+		}
+		out.Letters = append(out.Letters, letter(c.To.Incarnation, o, reason))
 		return nil
 	}
 	for i := range c.Orders {
-		if err := one(&Change{Orders: c.Orders[i : i+1]}, c.Orders[i].Origin); err != nil {
+		o := &c.Orders[i]
+		if err := one(&Change{Orders: c.Orders[i : i+1]}, o.Origin, o.UID, o.BID, "order", "id = ?", o.ID); err != nil {
 			return nil, err
 		}
 	}
 	for i := range c.Entries {
-		if err := one(&Change{Entries: c.Entries[i : i+1]}, c.Entries[i].Origin); err != nil {
+		e := &c.Entries[i]
+		if err := one(&Change{Entries: c.Entries[i : i+1]}, e.Origin, e.UID, e.BID, "journal", "order_id = ? AND seq = ?", e.OrderID, e.Seq); err != nil {
 			return nil, err
 		}
 	}
@@ -259,12 +271,19 @@ func (p *packet) insert(table string, columns []string, n int, values func(i int
 	p.add(" ON DUPLICATE KEY UPDATE " + onDuplicate + ";")
 }
 
+// sameOrder refuses, with error 1048, a row of another order than the stored one that has
+// its key: in the tables of two buyers two orders can have one id. It comes first, and
+// costs nothing where no row is stored.
+const sameOrder = "uid=IF(uid=VALUES(uid) AND bid=VALUES(bid),uid,NULL)"
+
 // ifNewer replaces every column of an order if the ver that comes is higher. ver
 // itself is last: the assignments are made in this order, and each sees those before.
 var ifNewer = func() string {
-	var sets []string
+	sets := []string{sameOrder}
 	for _, column := range schema.OrderColumns {
-		if column != "id" && column != "ver" {
+		switch column {
+		case "id", "uid", "bid", "ver":
+		default:
 			sets = append(sets, fmt.Sprintf("%[1]s=IF(VALUES(ver)>ver,VALUES(%[1]s),%[1]s)", column))
 		}
 	}
@@ -292,7 +311,7 @@ func (t *SQL) rows(p *packet, c *Change) {
 	for n, rows := range entries {
 		if len(rows) > 0 {
 			p.insert(t.table(fmt.Sprintf("journal_%d", n)), schema.EntryColumns, len(rows),
-				func(i int) []any { return rows[i].Values() }, "seq=seq")
+				func(i int) []any { return rows[i].Values() }, sameOrder)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package mirror
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -107,8 +108,7 @@ func (d *memory) Apply(_ context.Context, c *apply.Change) (int, error) {
 	if d.progress != c.From {
 		return 0, apply.ErrMoved
 	}
-	d.put(c.Orders, c.Entries)
-	for _, l := range c.Letters {
+	for _, l := range append(d.put(c.To.Incarnation, c.Orders, c.Entries), c.Letters...) {
 		if _, ok := d.letters[l.LetterKey]; !ok {
 			l.FoundAt = schema.MillisOf(time.Now())
 			d.letters[l.LetterKey] = l
@@ -125,9 +125,14 @@ func (d *memory) Apply(_ context.Context, c *apply.Change) (int, error) {
 	return len(d.letters), nil
 }
 
-func (d *memory) put(orders []apply.Order, entries []apply.Entry) {
+// put stores rows and returns those that another order's are in the way of.
+func (d *memory) put(incarnation string, orders []apply.Order, entries []apply.Entry) (taken []apply.Letter) {
 	for _, o := range orders {
 		old, ok := d.orders[o.ID]
+		if ok && (old.UID != o.UID || old.BID != o.BID) {
+			taken = append(taken, apply.Taken(incarnation, o.Origin))
+			continue
+		}
 		if ok && old.Ver >= o.Ver {
 			continue
 		}
@@ -140,10 +145,13 @@ func (d *memory) put(orders []apply.Order, entries []apply.Entry) {
 	}
 	for _, e := range entries {
 		key := [2]int64{e.OrderID, e.Seq}
-		if _, ok := d.entries[key]; !ok {
+		if old, ok := d.entries[key]; !ok {
 			d.entries[key] = e.Entry
+		} else if old.UID != e.UID || old.BID != e.BID {
+			taken = append(taken, apply.Taken(incarnation, e.Origin))
 		}
 	}
+	return taken
 }
 
 func (d *memory) Letters(_ context.Context, limit int) ([]apply.Letter, error) {
@@ -161,7 +169,11 @@ func (d *memory) Settle(_ context.Context, key apply.LetterKey, _ apply.LetterSt
 	if _, ok := d.letters[key]; !ok {
 		return apply.ErrNoLetter
 	}
-	d.put(orders, entries)
+	// A letter holds at most the rows of one message; what is put before one that is
+	// refused is put again when the letter is.
+	if taken := d.put(key.Incarnation, orders, entries); len(taken) > 0 {
+		return errors.New("mirror: " + taken[0].Reason)
+	}
 	delete(d.letters, key)
 	return nil
 }

@@ -5,9 +5,11 @@ import (
 	"testing"
 
 	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/slot"
 	"github.com/octopay/octopay/syncer/apply"
 	"github.com/octopay/octopay/syncer/mirror"
 	"github.com/octopay/octopay/syncer/mirrorpb"
+	"github.com/octopay/octopay/syncer/stream"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -78,6 +80,70 @@ func settle(t *testing.T, m Mirror) {
 		}
 	}
 	if s, err := f.target.State(ctx); err != nil || s.Letters != 0 {
+		t.Errorf("%d dead letters are open, %v", s.Letters, err)
+	}
+}
+
+// Two orders with one id, of two buyers or of two merchants: the one that is stored stays
+// as it is, whatever the versions are, and the other is no secret.
+func taken(t *testing.T, m Mirror) {
+	f := feed(m, 2)
+	ctx := t.Context()
+	bid, neighbour := f.bid(0), f.bid(10) // two merchants of one table
+	if bid%slot.Tables != neighbour%slot.Tables {
+		t.Fatal("the merchants are in two tables: the test shows nothing")
+	}
+	entryOf := func(o schema.Order) schema.Entry {
+		return schema.Entry{OrderID: o.ID, Seq: 2, UID: o.UID, BID: o.BID, Kind: schema.KindPaid, From: schema.Created, To: schema.Paid, Op: "o", Actor: "a", RequestID: "r", RecordedAt: 5}
+	}
+	at := func(o schema.Order, item int) apply.Order {
+		return apply.Order{Order: o, Origin: apply.Origin{Seq: 50, Item: item, Subject: "mirror.row.1", Payload: wireOrder(t, o)}}
+	}
+	stored := newOrder(10, bid)
+	stored.Ver, stored.Status = 3, schema.Paid
+	if n := f.apply(t, apply.Change{Orders: []apply.Order{order(stored)}, Entries: []apply.Entry{entry(entryOf(stored))}}); n != 0 {
+		t.Fatalf("%d dead letters", n)
+	}
+	older, newer, elsewhere, fresh := stored, stored, stored, newOrder(11, bid)
+	older.UID, older.Ver = stored.UID+10, 1
+	newer.UID, newer.Ver = stored.UID+20, 9
+	elsewhere.BID = neighbour
+	twin := fresh
+	twin.UID += 10
+	theirs := apply.Entry{Entry: entryOf(newer), Origin: apply.Origin{Seq: 51, Item: 9, Payload: []byte("wire")}}
+	n := f.apply(t, apply.Change{
+		Orders:  []apply.Order{at(older, 0), at(newer, 1), at(elsewhere, 2), at(fresh, 3), at(twin, 4)},
+		Entries: []apply.Entry{theirs},
+		Marks:   []stream.Mark{mark("uid-a", 1, 1000)},
+	})
+	if n != 5 {
+		t.Errorf("%d dead letters, want 5", n)
+	}
+	letters, err := f.target.Letters(ctx, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range letters {
+		if l.Reason != "another order has this id" || len(l.Payload) == 0 || l.Item == 3 {
+			t.Errorf("a dead letter is %+v", l)
+		}
+		if l.Seq == 51 {
+			continue
+		}
+		if err := apply.Retry(ctx, f.target, m.Map, l); err == nil || errors.Is(err, apply.ErrNoLetter) {
+			t.Errorf("retry %+v: %v", l.LetterKey, err)
+		}
+	}
+	if got, until := f.list(t, mirror.Query{BID: bid}); len(got) != 2 || got[0] != fresh || got[1] != stored || until != 0 {
+		t.Errorf("the list is %+v, complete until %d", got, until)
+	}
+	if got, _ := f.list(t, mirror.Query{BID: neighbour}); len(got) != 0 {
+		t.Errorf("the other merchant's list is %+v", got)
+	}
+	if e := m.Entries(t, bid, stored.ID); len(e) != 1 || e[0] != entryOf(stored) {
+		t.Errorf("the journal is %+v", e)
+	}
+	if s, err := f.target.State(ctx); err != nil || s.Letters != n {
 		t.Errorf("%d dead letters are open, %v", s.Letters, err)
 	}
 }

@@ -46,6 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) Mirror) {
 		{"Lists", lists},
 		{"CompleteUntil", complete},
 		{"RetryAndDrop", settle},
+		{"TwoOrdersWithOneID", taken},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
 	}
