@@ -59,9 +59,9 @@ func (c *Cluster) watch(ctx context.Context, d *Database, log *slog.Logger) {
 		if err := d.Writable(); err != nil {
 			now = err.Error()
 		}
-		switch {
-		case now == said:
-		case now == "":
+		switch now {
+		case said:
+		case "":
 			log.Info("the database serves", "database", d.Place().String())
 		default:
 			log.Warn("the database does not serve all", "database", d.Place().String(), "reads", d.Readable() == nil, "because", now, "probe", text(err))
