@@ -104,7 +104,7 @@ type settled struct {
 // settle repeats a create until it is answered for good, as a client should: what is
 // retryable, and whatever left the outcome open. Each attempt goes to the next api.
 func settle(t testing.TB, api func() string, r request) (s settled, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for {
 		s.answer, err = call(t, ctx, http.MethodPost, api()+"/v1/orders", r)
@@ -118,7 +118,7 @@ func settle(t testing.TB, api func() string, r request) (s settled, err error) {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return s, fmt.Errorf("not settled in a minute: %s, %w", s.answer, errors.Join(err, ctx.Err()))
+			return s, fmt.Errorf("not settled in 3 minutes: %s, %w", s.answer, errors.Join(err, ctx.Err()))
 		}
 	}
 }
