@@ -51,7 +51,7 @@ func main() {
 }
 
 func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
-	c := config{Addr: "127.0.0.1:8080", OpsAddr: "127.0.0.1:8081", ReadPermits: 8, Grace: 11 * time.Second}
+	c := config{Addr: "127.0.0.1:8080", OpsAddr: "127.0.0.1:8081", ReadPermits: 8, Grace: 13 * time.Second}
 	program, err := boot.Start("orderd", &c, &c.Shared, args, environ, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil

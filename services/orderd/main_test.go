@@ -55,7 +55,7 @@ func TestHelpSaysWhatEachSettingIs(t *testing.T) {
 		"OCTOPAY_ADDR           where the API listens, host:port of this machine alone [127.0.0.1:8080]\n",
 		"OCTOPAY_DB_PASSWORD    the user's password; only as a variable\n",
 		"OCTOPAY_READ_PERMITS   reads of one database at once [8]\n",
-		"OCTOPAY_SHUTDOWN_WAIT  time for requests under way at the end [11s]\n",
+		"OCTOPAY_SHUTDOWN_WAIT  time for requests under way at the end [13s]\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the help lacks %q:\n%s", want, &out)

@@ -139,7 +139,7 @@ func serve(ctx context.Context, o options, program *boot.Program, serving func(n
 	f := front.Front{
 		Shards: e.shards, Store: e.store, Mirror: e.reader, Leases: e.leases,
 		Ready: program.Ready, Registry: program.Registry, Log: program.Log,
-		Addr: o.addr, Grace: 11 * time.Second, LocalHostsOnly: true, Serving: func(a net.Addr) { address <- a },
+		Addr: o.addr, Grace: 13 * time.Second, LocalHostsOnly: true, Serving: func(a net.Addr) { address <- a },
 	}
 	return boot.Run(ctx,
 		boot.Part{Name: "mirror", Run: copies.Run},
