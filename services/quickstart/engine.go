@@ -29,8 +29,11 @@ type engine struct {
 	store  ordersvc.Store
 	reader mirror.Reader
 	leases lease.Table
-	mirror func(*nats.Conn, *boot.Program) (*syncer.Service, error)
-	close  func() error
+	// available says whether a uid database can be written; nil: always.
+	available func(database int) error
+	parts     []boot.Part // that look after it while it is used
+	mirror    func(*nats.Conn, *boot.Program) (*syncer.Service, error)
+	close     func() error
 }
 
 // streamBytes bounds the mirror's stream: this is one machine's disk.
@@ -89,6 +92,8 @@ func startMariaDB(ctx context.Context, dir string, p *boot.Program) (engine, err
 	store := mysqlstore.New(databases)
 	return engine{
 		shards: databases.Map, store: store, reader: mirror.NewSQL(databases), leases: lease.NewSQL(databases.Meta()),
+		available: func(n int) error { return databases.Database(shardmap.UID, n).Writable() },
+		parts:     []boot.Part{p.Handles(databases)},
 		mirror: func(nc *nats.Conn, p *boot.Program) (*syncer.Service, error) {
 			return syncer.OnMariaDB(databases, nc, syncer.MariaDBConfig{
 				User: stack.User, Password: stack.Password, Stream: stream.Config{MaxBytes: streamBytes}, Log: p.Log,

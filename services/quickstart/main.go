@@ -137,11 +137,11 @@ func serve(ctx context.Context, o options, program *boot.Program, serving func(n
 	program.Ready.Waiting(theMirror)
 	address := make(chan net.Addr, 1)
 	f := front.Front{
-		Shards: e.shards, Store: e.store, Mirror: e.reader, Leases: e.leases,
+		Shards: e.shards, Store: e.store, Mirror: e.reader, Leases: e.leases, Available: e.available,
 		Ready: program.Ready, Registry: program.Registry, Log: program.Log,
 		Addr: o.addr, Grace: 13 * time.Second, LocalHostsOnly: true, Serving: func(a net.Addr) { address <- a },
 	}
-	return boot.Run(ctx,
+	return boot.Run(ctx, append(e.parts,
 		boot.Part{Name: "mirror", Run: copies.Run},
 		boot.Part{Name: "orders", Run: f.Run},
 		boot.Part{Name: "greeting", Run: func(ctx context.Context) error {
@@ -155,7 +155,7 @@ func serve(ctx context.Context, o options, program *boot.Program, serving func(n
 			case <-ctx.Done():
 			}
 			return nil
-		}})
+		}})...)
 }
 
 // free makes sure that one can listen at addr. What takes it in the next moment is
