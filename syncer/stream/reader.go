@@ -41,6 +41,7 @@ const (
 // It is used by one goroutine, and is over after its first error.
 type Reader struct {
 	s          *Stream
+	consumer   jetstream.Consumer
 	messages   jetstream.MessagesContext
 	connection uint64
 	last       uint64
@@ -48,9 +49,13 @@ type Reader struct {
 
 // Reader returns a Reader that begins at sequence from.
 func (s *Stream) Reader(ctx context.Context, group int, from uint64) (*Reader, error) {
+	return s.open(ctx, s.read(group), from)
+}
+
+func (s *Stream) open(ctx context.Context, subjects []string, from uint64) (_ *Reader, err error) {
 	r := &Reader{s: s, connection: s.connection(), last: from - 1}
-	c, err := s.js.OrderedConsumer(ctx, s.Name(), jetstream.OrderedConsumerConfig{
-		FilterSubjects:    s.read(group),
+	r.consumer, err = s.js.OrderedConsumer(ctx, s.Name(), jetstream.OrderedConsumerConfig{
+		FilterSubjects:    subjects,
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       from,
 		InactiveThreshold: inactiveThreshold,
@@ -59,7 +64,7 @@ func (s *Stream) Reader(ctx context.Context, group int, from uint64) (*Reader, e
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: read: %w", s.Name(), err)
 	}
-	r.messages, err = c.Messages(jetstream.PullMaxBytes(readAheadBytes),
+	r.messages, err = r.consumer.Messages(jetstream.PullMaxBytes(readAheadBytes),
 		jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat))
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: read: %w", s.Name(), err)
