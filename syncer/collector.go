@@ -144,7 +144,9 @@ func (c *collector) start(ctx context.Context) (start, error) {
 		}
 		positions[i] = s.Marks[c.server].Position
 	}
-	return start{writer: w, from: source.Least(positions...), states: states}, nil
+	from := source.Least(positions...)
+	w.Begin(from) // a database that is made later can't have what lies before
+	return start{writer: w, from: from, states: states}, nil
 }
 
 // states asks every database; one that doesn't answer has an err.

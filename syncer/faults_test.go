@@ -22,7 +22,6 @@ import (
 	"github.com/octopay/octopay/syncer/mirrorpb"
 	"github.com/octopay/octopay/syncer/source"
 	"github.com/octopay/octopay/syncer/stream"
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -467,84 +466,4 @@ func (a *absent) Apply(ctx context.Context, c *apply.Change) (int, error) {
 		return 0, err
 	}
 	return a.Target.Apply(ctx, c)
-}
-
-// A server whose clock is behind what was promised before: it was started again with
-// another time. Each life says it once, whether the promise is in the stream or in a
-// database alone.
-func TestAServerThatComesBackBehindItsPromiseIsAnAlarm(t *testing.T) {
-	r := newRig(t, localstack.Test(t, all...))
-	r.seed()
-	parts := r.parts(stream.Config{})
-	behind := &shifted{Source: parts.Sources["uid-a"]}
-	parts.Sources["uid-a"] = behind
-	alarms := func(s *syncer.Service) float64 {
-		t.Helper()
-		reg := prometheus.NewPedanticRegistry()
-		reg.MustRegister(s)
-		return metric(t, reg, "octopay_mirror_clock_back_total")["uid-a"]
-	}
-	promised := func() schema.Millis { _, until := r.list(1); return until }
-	first := r.of(parts)
-	stop := r.run(first)
-	begin := schema.MillisOf(time.Now())
-	eventually(t, "something is promised", func() bool { return promised() > begin })
-	stop()
-	if n := alarms(first); n != 0 || r.lines.has("stepped back") {
-		t.Fatalf("%f alarms though nothing happened", n)
-	}
-	before := promised()
-	behind.by = schema.Millis(10 * time.Minute / time.Millisecond)
-	for i, life := range []string{"with the mark in the stream", "with a stream made anew"} {
-		t.Run(life, func(t *testing.T) {
-			if i == 1 {
-				s := r.stream()
-				info, err := s.Info(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := s.Delete(t.Context(), info.Incarnation); err != nil {
-					t.Fatal(err)
-				}
-			}
-			service := r.of(parts)
-			stop := r.run(service)
-			eventually(t, "it is an alarm", func() bool { return alarms(service) == 1 })
-			stored := r.put(newOrder(9527, 1001))
-			eventually(t, "orders go on", func() bool { list, _ := r.list(1001); return len(list) > i && list[0] == stored[0] })
-			stop()
-			if n := strings.Count(r.lines.String(), "stepped back"); n != 1+i {
-				t.Errorf("it was said %d times", n)
-			}
-			if n := alarms(service); n != 1 {
-				t.Errorf("%f alarms", n)
-			}
-			if promised() < before {
-				t.Errorf("the promise fell from %d to %d", before, promised())
-			}
-		})
-	}
-}
-
-// shifted is a source whose server's clock is behind.
-type shifted struct {
-	source.Source
-	by schema.Millis
-}
-
-func (s *shifted) Clock(ctx context.Context) (source.Clock, error) {
-	c, err := s.Source.Clock(ctx)
-	return shiftedClock{c, s.by}, err
-}
-
-type shiftedClock struct {
-	source.Clock
-	by schema.Millis
-}
-
-func (c shiftedClock) Stamp(ctx context.Context) (source.Stamp, error) {
-	s, err := c.Clock.Stamp(ctx)
-	s.At -= c.by
-	s.Now -= c.by
-	return s, err
 }

@@ -113,6 +113,9 @@ func (a *Applier) Run(ctx context.Context) error {
 		if err := r.Check(); err != nil {
 			return err
 		}
+		if server, ok := g.lacks(state.Marks); ok {
+			return fmt.Errorf("%w: of server %s it begins where this database never was", ErrRefill, server)
+		}
 		c := g.change(progress)
 		letters, err := a.Target.Apply(ctx, c)
 		if err != nil {
@@ -121,6 +124,11 @@ func (a *Applier) Run(ctx context.Context) error {
 		progress, last, lastCommit = c.To, c.To.Seq, time.Now()
 		rep := Report{Orders: len(c.Orders), Entries: len(c.Entries), Skipped: g.skipped, Letters: letters}
 		if letters == 0 {
+			for _, m := range c.Marks {
+				if m.At >= state.Marks[m.Server].At {
+					state.Marks[m.Server] = m
+				}
+			}
 			rep.Marks = c.Marks
 		} else {
 			rep.Standing = len(c.Marks) > 0
@@ -204,7 +212,8 @@ var errAnew = fmt.Errorf("%w: the stream was made anew", stream.ErrInterrupted)
 // Begin says from which sequence a database has to read the stream: behind its
 // progress in the same incarnation, else from the first message. ErrLost: the stream
 // isn't the one that the progress speaks of, though it has its name and age.
-// ErrRefill: that message is gone. The progress must have been read before the info.
+// ErrRefill: that message is gone. Whether a stream that is read from its first message
+// begins late enough for a database, its marks tell (Mark.From). The progress must have been read before the info.
 func Begin(ctx context.Context, p Progress, info stream.Info, storedAt func(context.Context, uint64) (int64, error)) (uint64, error) {
 	if p.Incarnation != info.Incarnation {
 		if info.First > 1 {

@@ -9,6 +9,7 @@ import (
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/mirrorpb"
+	"github.com/octopay/octopay/syncer/source"
 	"github.com/octopay/octopay/syncer/stream"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -31,8 +32,9 @@ type gatherer struct {
 	to      Progress
 	rows    int // rows seen, for bounding
 	bytes   int
-	skipped int  // rows of the group's other databases
-	foreign bool // there was a mark of another incarnation
+	skipped int                        // rows of the group's other databases
+	foreign bool                       // there was a mark of another incarnation
+	from    map[string]source.Position // where the stream begins in a server's history
 }
 
 // A rowKey tells rows apart: those of one order from those of another that has its id.
@@ -50,6 +52,7 @@ func newGatherer(m *shardmap.Map, database int, incarnation string) *gatherer {
 	return &gatherer{
 		m: m, database: database, incarnation: incarnation, servers: servers,
 		orders: map[rowKey]Order{}, entries: map[rowKey]Entry{}, marks: map[string]stream.Mark{},
+		from: map[string]source.Position{},
 	}
 }
 
@@ -65,11 +68,25 @@ func (g *gatherer) add(m stream.Message) {
 	case m.Incarnation == g.incarnation:
 		if g.servers[m.Mark.Server] {
 			g.marks[m.Mark.Server] = *m.Mark
+			if !m.Mark.From.IsZero() {
+				g.from[m.Mark.Server] = m.Mark.From
+			}
 		}
 	default:
 		g.foreign = true
 	}
 	g.to = Progress{Incarnation: g.incarnation, Seq: m.Seq, StoredAt: m.StoredAt}
+}
+
+// lacks returns a server whose rows begin, in the stream, behind what a database with
+// these marks has: what lies between is neither there nor will it come.
+func (g *gatherer) lacks(marks map[string]stream.Mark) (server string, ok bool) {
+	for server, from := range g.from {
+		if !marks[server].Position.Covers(from) {
+			return server, true
+		}
+	}
+	return "", false
 }
 
 func (g *gatherer) letter(o Origin, reason string) {

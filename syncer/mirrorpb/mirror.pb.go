@@ -823,7 +823,11 @@ type Mark struct {
 	AtMs int64 `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
 	// The stream's name and creation time. A mark that names another one than the
 	// stream it is found in promises nothing.
-	Incarnation   string `protobuf:"bytes,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation string `protobuf:"bytes,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// In a server's first mark of a stream: what follows this position is in the stream.
+	// Whoever reads the stream from its first message lacks what lies before it, "" is
+	// nothing. In later marks it is "".
+	From          string `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -882,6 +886,13 @@ func (x *Mark) GetAtMs() int64 {
 func (x *Mark) GetIncarnation() string {
 	if x != nil {
 		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *Mark) GetFrom() string {
+	if x != nil {
+		return x.From
 	}
 	return ""
 }
@@ -952,12 +963,13 @@ const file_mirror_proto_rawDesc = "" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
 	"\x03bid\x18\x02 \x01(\x03R\x03bid\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04text\x18\x04 \x01(\tR\x04text\"q\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\"\x85\x01\n" +
 	"\x04Mark\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\tR\bposition\x12\x13\n" +
 	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12 \n" +
-	"\vincarnation\x18\x04 \x01(\tR\vincarnation*\x8c\x01\n" +
+	"\vincarnation\x18\x04 \x01(\tR\vincarnation\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\tR\x04from*\x8c\x01\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSTATUS_CREATED\x10\x01\x12\x0f\n" +

@@ -273,6 +273,35 @@ func TestNewest(t *testing.T) {
 	want(5, 6)
 }
 
+// A server's first mark in a stream says where its rows begin there, and no other does.
+func TestTheFirstMarkSaysWhereTheStreamBegins(t *testing.T) {
+	s := open(t, localstack.Test(t, localstack.NATS), Config{})
+	ensure(t, s)
+	w := writer(t, s, "uid-a")
+	w.Begin(position(5))
+	mark(t, w, 6, 0) // the one at 5 found the stream full
+	mark(t, w, 7, 0)
+	next := writer(t, s, "uid-a")
+	next.Begin(position(7)) // needless: it goes on
+	mark(t, next, 8, 0)
+	r, err := s.Reader(t.Context(), 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var got []string
+	for range 3 {
+		m, err := r.Next(t.Context(), 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, m.Mark.Position.String()+" from "+m.Mark.From.String())
+	}
+	if want := []string{"1-1-6 from 1-1-5", "1-1-7 from ", "1-1-8 from "}; !slices.Equal(got, want) {
+		t.Errorf("the marks are %q, want %q", got, want)
+	}
+}
+
 func TestOnlyOneWriterOfAServerGoesOn(t *testing.T) {
 	s := open(t, localstack.Test(t, localstack.NATS), Config{})
 	ensure(t, s)

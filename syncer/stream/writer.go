@@ -19,6 +19,9 @@ type Mark struct {
 	Server   string
 	Position source.Position
 	At       schema.Millis // 0: nothing is promised
+	// From is, in a server's first mark of a stream, where the stream begins in that
+	// server's history: what lies before it came in an earlier stream. Zero otherwise.
+	From source.Position
 }
 
 // A Writer publishes what comes from one server into one incarnation of the stream,
@@ -40,6 +43,7 @@ type Writer struct {
 	server      string
 	incarnation string
 	last        uint64 // sequence of the server's last mark, 0 if there is none
+	from        source.Position
 	mark        Mark
 	marked      bool
 }
@@ -93,6 +97,10 @@ func (w *Writer) Last() (Mark, bool) { return w.mark, w.marked }
 // Incarnation returns the incarnation written into.
 func (w *Writer) Incarnation() string { return w.incarnation }
 
+// Begin says where the server's rows in this incarnation begin. It is called before
+// anything is published when Last has none; the first mark says it to the readers.
+func (w *Writer) Begin(from source.Position) { w.from = from }
+
 // Rows publishes messages of rows, and returns when each is stored. ErrFull: those
 // left over have to be published again, or all of them, which is harmless. When ctx
 // ends meanwhile it returns at once, and what was stored isn't known.
@@ -127,8 +135,11 @@ func (w *Writer) Rows(ctx context.Context, messages []Packed) (left []Packed, er
 // ErrSuperseded: somebody else publishes marks of this server.
 func (w *Writer) Mark(ctx context.Context, position source.Position, at schema.Millis) error {
 	m := Mark{Server: w.server, Position: position, At: at}
+	if !w.marked {
+		m.From = w.from
+	}
 	data, err := proto.Marshal(&mirrorpb.Mark{
-		Server: m.Server, Position: position.String(), AtMs: int64(at), Incarnation: w.incarnation,
+		Server: m.Server, Position: position.String(), AtMs: int64(at), Incarnation: w.incarnation, From: m.From.String(),
 	})
 	if err != nil {
 		return fmt.Errorf("stream: mark: %w", err)
@@ -186,11 +197,15 @@ func decodeMark(data []byte) (m Mark, incarnation string, err error) {
 	if err != nil {
 		return Mark{}, "", err
 	}
+	from, err := source.ParsePosition(wire.GetFrom())
+	if err != nil {
+		return Mark{}, "", err
+	}
 	at := schema.Millis(wire.GetAtMs())
 	if at < 0 || at.Time().Year() > 9999 {
 		return Mark{}, "", errors.New("stream: mark: its time is out of range")
 	}
-	return Mark{Server: wire.GetServer(), Position: position, At: at}, wire.GetIncarnation(), nil
+	return Mark{Server: wire.GetServer(), Position: position, At: at, From: from}, wire.GetIncarnation(), nil
 }
 
 // pauseFull is how long a writer waits before it tries a full stream again.
