@@ -43,7 +43,7 @@ func TestTheShapesAreWhatTheMigrationsMake(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, d := range differences {
-			t.Errorf("%s: %s", place, d)
+			t.Errorf("%s: %s (by shapes/, which WRITE_SHAPES=1 writes anew)", place, d)
 		}
 	}
 }

@@ -25,9 +25,10 @@ type checkCmd struct{}
 const (
 	// checksMax is how many databases are looked at at once.
 	checksMax = 8
-	// checkWithin bounds all that is asked of one server or database, so that one which
-	// is frozen doesn't hold the command up.
-	checkWithin = 20 * time.Second
+	// They bound all that is asked of one server, and of one database, so that one which
+	// is frozen doesn't hold the command up. A server that is, is asked nothing more.
+	serverWithin   = 10 * time.Second
+	databaseWithin = 20 * time.Second
 )
 
 // A report gathers what a check finds. It is safe for concurrent use.
@@ -115,7 +116,7 @@ func (checkCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 	clocks := make([]clock, len(all))
 	away := map[string]bool{}
 	atOnce(len(all), func(i int) {
-		within, cancel := context.WithTimeout(ctx, checkWithin)
+		within, cancel := context.WithTimeout(ctx, serverWithin)
 		defer cancel()
 		var err error
 		if clocks[i], err = r.server(within, pools.of(all[i].Server), all[i]); err != nil {
@@ -132,7 +133,7 @@ func (checkCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 		if away[places[i].Server.Name] {
 			return
 		}
-		within, cancel := context.WithTimeout(ctx, checkWithin)
+		within, cancel := context.WithTimeout(ctx, databaseWithin)
 		defer cancel()
 		var err error
 		if samples[i], err = r.database(within, pools.of(places[i].Server), places[i], m); err != nil {

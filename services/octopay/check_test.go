@@ -216,6 +216,55 @@ func TestCheckSaysWhatIsAway(t *testing.T) {
 	}
 }
 
+// A server with every setting as nobody wants it, and one that is frozen.
+func TestCheckAsksTheServersThemselves(t *testing.T) {
+	s := localstack.Private(t, localstack.Options{
+		Need: []localstack.Need{localstack.UID, localstack.Meta, localstack.BID},
+		Args: []string{"--binlog-format=MIXED", "--binlog-row-image=MINIMAL", "--binlog-row-metadata=MINIMAL", "--binlog-annotate-row-events=ON",
+			"--gtid-strict-mode=OFF", "--log-slave-updates=OFF", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2",
+			"--binlog-expire-logs-seconds=3600", "--table-open-cache=100", "--binlog-ignore-db=elsewhere",
+			// What a session of ours sets by itself.
+			"--sql-mode=", "--transaction-isolation=REPEATABLE-READ", "--character-set-server=latin1", "--lock-wait-timeout=86400"},
+		Env: []string{"TZ=Asia/Shanghai"},
+	})
+	e := &estate{stack: s, c: s.Cluster(t), env: boottest.Environ(t, s, s.Map)}
+	if _, err := cluster.ResolveMap(t.Context(), e.c, s.Map); err != nil {
+		t.Fatal(err)
+	}
+	frozen := s.Server("bid-a")
+	if err := frozen.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	code, differs, warnings, all := e.check(t)
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("it took %s", took)
+	}
+	if err := frozen.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"bid-a: could not be checked: ",
+		"uid-a: binlog_annotate_row_events is ON; should be OFF",
+		"uid-a: binlog_expire_logs_seconds is 3600; should be at least 259200",
+		"uid-a: binlog_format is MIXED; should be ROW",
+		"uid-a: binlog_ignore_db is elsewhere; should be empty",
+		"uid-a: binlog_row_image is MINIMAL; should be FULL",
+		"uid-a: binlog_row_metadata is MINIMAL; should be FULL",
+		"uid-a: gtid_strict_mode is OFF; should be ON",
+		"uid-a: innodb_flush_log_at_trx_commit is 2; should be 1",
+		"uid-a: log_slave_updates is OFF; should be ON",
+		"uid-a: sync_binlog is 0; should be 1",
+		"uid-a: table_open_cache is 100; should be above ",
+	}
+	if code != 1 || !slices.EqualFunc(differs, want, strings.HasPrefix) {
+		t.Errorf("exit %d:\n%s", code, all)
+	}
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "uid-a: the server's time zone is CST; should be UTC") {
+		t.Errorf("warnings: %q", warnings)
+	}
+}
+
 func texts(r *report) (out []string) {
 	for _, f := range r.findings {
 		word := "DIFFERS "

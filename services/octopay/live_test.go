@@ -59,7 +59,7 @@ func TestLive(t *testing.T) {
 			"The id names no order: that row is of buyer 9607"}},
 	} {
 		key := first + int64(i)
-		if c.made == late {
+		if c.made.Equal(late) {
 			key = idgen.FirstAt(late) + int64(i)
 		}
 		o := orderOf(liveUID, liveBID, key)
