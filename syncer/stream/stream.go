@@ -187,7 +187,7 @@ func (s *Stream) wanted() jetstream.StreamConfig {
 		MaxBytes:    s.config.MaxBytes,
 		Storage:     jetstream.FileStorage,
 		Replicas:    1,
-		// None of these: each drops rows that nobody has read.
+		// No other limits: the first two drop rows that nobody has read.
 		MaxMsgs:           -1,
 		MaxMsgsPerSubject: -1,
 		MaxMsgSize:        -1,
@@ -196,6 +196,8 @@ func (s *Stream) wanted() jetstream.StreamConfig {
 }
 
 // setBack returns have with what we rely on as in want, and what of it was different.
+// A limit that only refuses, such as max_msg_size, is left: nothing gets lost by it, and
+// whoever is refused says so.
 func setBack(have, want jetstream.StreamConfig) (set jetstream.StreamConfig, wrong []string) {
 	set = have
 	note := func(name string, have, want any) {
@@ -211,7 +213,6 @@ func setBack(have, want jetstream.StreamConfig) (set jetstream.StreamConfig, wro
 	note("max_age", have.MaxAge, want.MaxAge)
 	note("max_msgs", have.MaxMsgs, want.MaxMsgs)
 	note("max_msgs_per_subject", have.MaxMsgsPerSubject, want.MaxMsgsPerSubject)
-	note("max_msg_size", have.MaxMsgSize, want.MaxMsgSize)
 	note("max_consumers", have.MaxConsumers, want.MaxConsumers)
 	note("storage", have.Storage, want.Storage)
 	note("no_ack", have.NoAck, want.NoAck)
@@ -222,7 +223,7 @@ func setBack(have, want jetstream.StreamConfig) (set jetstream.StreamConfig, wro
 	note("a subject transform", have.SubjectTransform != nil, false)
 	set.Subjects, set.Retention, set.Discard, set.DiscardNewPerSubject = want.Subjects, want.Retention, want.Discard, want.DiscardNewPerSubject
 	set.MaxBytes, set.MaxAge, set.MaxMsgs, set.MaxMsgsPerSubject = want.MaxBytes, want.MaxAge, want.MaxMsgs, want.MaxMsgsPerSubject
-	set.MaxMsgSize, set.MaxConsumers, set.Storage = want.MaxMsgSize, want.MaxConsumers, want.Storage
+	set.MaxConsumers, set.Storage = want.MaxConsumers, want.Storage
 	set.NoAck, set.Sealed, set.DenyPurge = want.NoAck, want.Sealed, want.DenyPurge
 	set.Mirror, set.Sources, set.SubjectTransform = nil, nil, nil
 	return set, wrong

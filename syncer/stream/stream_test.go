@@ -138,7 +138,6 @@ func TestAStreamThatDropsRowsIsSetBack(t *testing.T) {
 		"max_age":              {func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, false},
 		"max_msgs":             {func(c *jetstream.StreamConfig) { c.MaxMsgs = 5 }, false},
 		"max_msgs_per_subject": {func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }, false},
-		"max_msg_size":         {func(c *jetstream.StreamConfig) { c.MaxMsgSize = 100 }, false},
 		"max_bytes":            {func(c *jetstream.StreamConfig) { c.MaxBytes = 5 << 20 }, false},
 		"discard":              {func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }, false},
 		"subjects":             {func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, c.Name+".more") }, false},
