@@ -159,6 +159,36 @@ func TestEachPartFrozen(t *testing.T) {
 	})
 }
 
+// Of two syncerd one is frozen for longer than its leases: the other takes over, and
+// the first does no harm when it comes back and still believes that it holds them.
+func TestAFrozenSyncerdIsReplaced(t *testing.T) {
+	r := newRig(t)
+	second := start(t, "syncerd", r.env)
+	r.survive(t, func(progress func(float64)) int {
+		progress(0.3)
+		pid := r.mirror.cmd.Process.Pid
+		must(t, syscall.Kill(pid, syscall.SIGSTOP))
+		eventually(t, 5*time.Second, "the process is stopped", func() bool { return stopped(t, pid) })
+		frozen := time.Now()
+		// Every database of the mirror goes on, though the one that held it stands still.
+		for bid := range 8 {
+			eventually(t, 30*time.Second, "the other syncerd has taken over", func() bool {
+				a := mustGet(t, r.api[0].api+"/v1/merchants/"+strconv.Itoa(1+10*bid)+"/orders?limit=1")
+				until, err := time.Parse(time.RFC3339, a.header.Get("X-Mirror-Complete-Until"))
+				must(t, err)
+				return until.After(frozen)
+			})
+		}
+		if !stopped(t, pid) {
+			t.Fatal("the first syncerd was not frozen all the time")
+		}
+		t.Logf("all databases were taken over %s after the freeze", time.Since(frozen).Round(100*time.Millisecond))
+		must(t, syscall.Kill(pid, syscall.SIGCONT))
+		return 1
+	})
+	second.terminate(t)
+}
+
 // stopped reports whether a process is in state T.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
