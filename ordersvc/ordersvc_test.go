@@ -20,12 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // shards is a map of eight databases on one server.
 func shards(t testing.TB) *shardmap.Map {
 	t.Helper()
-	spec := shardmap.Spec{Epoch: 1, Servers: []shardmap.Server{{Name: "memory", Address: "127.0.0.1:1"}}, Meta: "memory"}
-	for d := 1; d <= 8; d++ {
-		p := shardmap.Placement{Database: d, Server: "memory"}
-		spec.UID, spec.BID = append(spec.UID, p), append(spec.BID, p)
-	}
-	m, err := shardmap.New(spec)
+	m, err := shardmap.New(shardmap.OneServer(shardmap.Server{Name: "memory", Address: "memory:0"}, 8))
 	if err != nil {
 		t.Fatal(err)
 	}

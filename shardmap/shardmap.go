@@ -187,6 +187,17 @@ func New(spec Spec) (*Map, error) {
 	return m, m.seal()
 }
 
+// OneServer returns the spec of epoch 1 of a map whose databases, n in each cluster, are
+// all on one server, the meta database too.
+func OneServer(s Server, n int) Spec {
+	spec := Spec{Epoch: 1, Servers: []Server{s}, Meta: s.Name}
+	for d := 1; d <= n; d++ {
+		p := Placement{Database: d, Server: s.Name}
+		spec.UID, spec.BID = append(spec.UID, p), append(spec.BID, p)
+	}
+	return spec
+}
+
 // seal gives the map its canonical text and hash: the same map has the same hash,
 // in whatever order and layout its file lists things.
 func (m *Map) seal() error {

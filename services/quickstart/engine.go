@@ -42,12 +42,7 @@ const streamBytes = 1 << 30
 // startMemory returns an engine of which nothing is left when the process ends.
 func startMemory() (engine, error) {
 	const server = "memory"
-	spec := shardmap.Spec{Epoch: 1, Meta: server, Servers: []shardmap.Server{{Name: server, Address: "memory:0"}}}
-	for d := 1; d <= 8; d++ {
-		p := shardmap.Placement{Database: d, Server: server}
-		spec.UID, spec.BID = append(spec.UID, p), append(spec.BID, p)
-	}
-	shards, err := shardmap.New(spec)
+	shards, err := shardmap.New(shardmap.OneServer(shardmap.Server{Name: server, Address: "memory:0"}, 8))
 	if err != nil {
 		return engine{}, err
 	}

@@ -53,12 +53,7 @@ func (none) Taken(context.Context, string) (map[string]bool, time.Time, error) {
 // shards is a map of eight databases in memory.
 func shards(t *testing.T) *shardmap.Map {
 	t.Helper()
-	spec := shardmap.Spec{Epoch: 1, Servers: []shardmap.Server{{Name: "memory", Address: "memory:0"}}, Meta: "memory"}
-	for d := 1; d <= 8; d++ {
-		p := shardmap.Placement{Database: d, Server: "memory"}
-		spec.UID, spec.BID = append(spec.UID, p), append(spec.BID, p)
-	}
-	m, err := shardmap.New(spec)
+	m, err := shardmap.New(shardmap.OneServer(shardmap.Server{Name: "memory", Address: "memory:0"}, 8))
 	if err != nil {
 		t.Fatal(err)
 	}
