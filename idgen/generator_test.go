@@ -182,6 +182,19 @@ func TestAClockThatStepsBack(t *testing.T) {
 	}
 }
 
+// A renewal that tells an end before ids already made leaves nothing to issue, also where
+// they lie ahead of the clock.
+func TestARenewalThatEndsBeforeTheIDsIssuesNothing(t *testing.T) {
+	g, start := granted(t)
+	must(t, g, start.Add(time.Second))
+	renewal := grant(start)
+	renewal.Until = noon.Add(time.Second)
+	if err := g.GrantAt(start.Add(500*ms), renewal); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, g, start.Add(500*ms), idgen.ErrLeaseEnded)
+}
+
 // The holder before could have used the time before the number was acquired.
 func TestAClockThatStepsBackDoesNotLeadBeforeTheAcquisition(t *testing.T) {
 	g, start := granted(t)

@@ -333,3 +333,17 @@ func TestSettlingHasItsOwnTime(t *testing.T) {
 		}
 	})
 }
+
+// Whoever asked may leave: what was begun is ended, and told.
+func TestTheEndOfTheContextInterruptsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, leave := context.WithCancel(background)
+		out := Commit(ctx, Budget{}, []int{7}, func(ctx context.Context, ops []int) ([]int, error) {
+			leave()
+			return ops, ctx.Err()
+		})
+		if out[0].Err != nil || out[0].Result != 7 {
+			t.Errorf("operation 7: %+v", out[0])
+		}
+	})
+}

@@ -319,6 +319,7 @@ func (w whole) check() error {
 	start := time.Now()
 	flying, batches := 0, 0
 	ran := map[int]time.Duration{} // call -> how long its batch took
+	var withdrawn []int
 	order := make([][]int, w.lanes)
 	began := map[int]time.Duration{}
 
@@ -393,6 +394,7 @@ func (w whole) check() error {
 				law(waited == began[n]-c.At+w.config.OutcomeMax, "call %d waited %v", n, waited)
 			case errors.Is(err, ErrWait):
 				law(!did && waited == c.Patience, "call %d withdrew after %v, ran: %v", n, waited, did)
+				withdrawn = append(withdrawn, n)
 			case errors.Is(err, ErrFull):
 				law(!did && waited == 0, "call %d found the lane full after %v, ran: %v", n, waited, did)
 			case errors.Is(err, ErrClosed):
@@ -404,6 +406,10 @@ func (w whole) check() error {
 	}
 	dos.Wait()
 	runs.Wait()
+	for _, n := range withdrawn {
+		_, did := ran[n]
+		law(!did, "call %d withdrew and ran", n)
+	}
 	for _, o := range order {
 		law(slices.IsSorted(o), "the order of arrival was lost: %v", o)
 	}

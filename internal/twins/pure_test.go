@@ -1,0 +1,178 @@
+package twins
+
+var placement = []twin{
+	{
+		guard:   "a key below 1 has no slot",
+		file:    "slot/slot.go",
+		with:    "if key < 1 {",
+		without: "if false {",
+		pkg:     "slot", test: "TestKeysBelowOnePanic", says: "has a slot", fast: true,
+	},
+	{
+		guard:   "no slot of a map has two owners",
+		file:    "shardmap/shardmap.go",
+		with:    "case dbs[p.Database-1].Number != 0:",
+		without: "case false:",
+		pkg:     "shardmap", test: "TestNewFindsEverythingThatIsWrong", says: "two owners", fast: true,
+	},
+	{
+		guard:   "no slot of a map is without an owner",
+		file:    "shardmap/shardmap.go",
+		with:    "if db.Number == 0 {",
+		without: "if db.Number < 0 {",
+		pkg:     "shardmap", test: "TestNewFindsEverythingThatIsWrong", says: "is missing", fast: true,
+	},
+	{
+		guard:   "a map is one document",
+		file:    "shardmap/shardmap.go",
+		with:    "if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {",
+		without: "if false {",
+		pkg:     "shardmap", test: "TestParse", says: "two maps: error <nil>",
+	},
+}
+
+var ids = []twin{
+	{
+		guard:   "a millisecond that is used up is waited for",
+		file:    "idgen/generator.go",
+		with:    "case ms > now && seq == 0:",
+		without: "case false:",
+		pkg:     "idgen", test: "TestAMillisecondHasRoomFor4096", says: "ids of this millisecond are used up", fast: true,
+	},
+	{
+		guard:   "no id is made at or after the end of the lease",
+		file:    "idgen/generator.go",
+		with:    "case now >= end || ms >= end:",
+		without: "case false && now >= end:",
+		pkg:     "idgen", test: "TestNothingIsIssuedAtOrBeyondTheEndOfTheLease", says: "want idgen: no valid worker number", fast: true,
+	},
+	{
+		guard:   "no id is of a time at or after the end of the lease",
+		file:    "idgen/generator.go",
+		with:    "case now >= end || ms >= end:",
+		without: "case now >= end:",
+		pkg:     "idgen", test: "TestARenewalThatEndsBeforeTheIDsIssuesNothing", says: "want idgen: no valid worker number",
+	},
+	{
+		guard:   "the time of ids never falls",
+		file:    "idgen/generator.go",
+		with:    "next := max(g.floor[g.grant.Worker], now<<SeqBits)",
+		without: "next := now<<SeqBits | g.floor[g.grant.Worker]&(PerMilli-1)",
+		pkg:     "idgen", test: "TestSnowflakesOfANumberRiseWhateverTheTimesAndGrants", says: "snowflake", fast: true,
+	},
+	{
+		guard:   "the time before a number was acquired belongs to its last holder",
+		file:    "idgen/generator.go",
+		with:    "if acquired {",
+		without: "if false && acquired {",
+		pkg:     "idgen", test: "TestAClockThatStepsBackDoesNotLeadBeforeTheAcquisition", says: "ids of this millisecond are used up", fast: true,
+	},
+	{
+		guard:   "a clock far behind the ids costs the number",
+		file:    "idgen/generator.go",
+		with:    "if *floor>>SeqBits-ticks(g.at(t)) > behindMax.Milliseconds() {",
+		without: "if false {",
+		pkg:     "idgen", test: "TestAClockThatStepsBack", says: "the grant: <nil>", fast: true,
+	},
+	{
+		guard:   "a number that was given back isn't renewed",
+		file:    "idgen/generator.go",
+		with:    "if same && !g.valid {",
+		without: "if false {",
+		pkg:     "idgen", test: "TestRevokeEndsANumberUntilAnotherTokenGrantsIt", says: "a renewal under way when it was revoked", fast: true,
+	},
+	{
+		guard:   "a lease doesn't reach the end of the layout",
+		file:    "idgen/generator.go",
+		with:    "grant.Now.Before(Epoch) || !grant.Until.Before(End)",
+		without: "grant.Now.Before(Epoch)",
+		pkg:     "idgen", test: "TestGrantsThatMakeNoSense", says: "layout's_end",
+	},
+}
+
+var lanes = []twin{
+	{
+		guard:   "an unknown outcome is settled by the same batch again",
+		file:    "lane/commit.go",
+		with:    "case s.unknown:\n			// Only",
+		without: "case false:\n			// Only",
+		pkg:     "lane", test: "TestCommit", says: "the_answer_is_lost", fast: true,
+	},
+	{
+		guard:   "what may have run is never told not written",
+		file:    "lane/commit.go",
+		with:    "if class == dberr.Unknown && !s.unknown {",
+		without: "if false {",
+		pkg:     "lane", test: "TestCommitTellsTheTruth", says: "may have run and was told", fast: true,
+	},
+	{
+		guard:   "a refusal after an unknown outcome is unknown",
+		file:    "lane/commit.go",
+		with:    "	case s.unknown:\n		err = ",
+		without: "	case false:\n		err = ",
+		pkg:     "lane", test: "TestCommit", says: "lost,_then_refused_alone",
+	},
+	{
+		guard:   "one guilty operation doesn't fail its neighbours",
+		file:    "lane/commit.go",
+		with:    "if len(ops) == 1 {",
+		without: "if true {",
+		pkg:     "lane", test: "TestHalves", says: "is guilty", fast: true,
+	},
+	{
+		guard:   "deadlocks are tried again a bounded number of times",
+		file:    "lane/commit.go",
+		with:    "case class == dberr.Retryable && tries < retriesMax:",
+		without: "case class == dberr.Retryable:",
+		pkg:     "lane", test: "TestCommit", says: "four_deadlocks",
+	},
+	{
+		guard:   "a client that leaves doesn't interrupt its batch",
+		file:    "lane/commit.go",
+		with:    "ctx: context.WithoutCancel(ctx), settle",
+		without: "ctx: ctx, settle",
+		pkg:     "lane", test: "TestTheEndOfTheContextInterruptsNothing", says: "operation 7: ",
+	},
+	{
+		guard:   "whoever waited too long was not written",
+		file:    "lane/lane.go",
+		with:    "	l.queue = slices.Delete(l.queue, i, i+1)\n	l.bytes -= w.bytes\n	return true",
+		without: "	return true",
+		pkg:     "lane", test: "TestLaneLaws", says: "withdrew and ran",
+	},
+	{
+		guard:   "the queue of a lane is bounded",
+		file:    "lane/lane.go",
+		with:    "case len(l.queue) >= l.config.QueueOps,",
+		without: "case false,",
+		pkg:     "lane", test: "TestBoundedQueue", says: "want lane: queue is full",
+	},
+	{
+		guard:   "nobody waits for an outcome for ever",
+		file:    "lane/lane.go",
+		with:    "			w.give(none, ErrUnknown)",
+		without: "			_, _ = w, none",
+		pkg:     "lane", test: "TestOutcomeThatTakesTooLong", says: "got <nil>, want ErrUnknown",
+	},
+	{
+		guard:   "the end of a lane answers everything that it had taken",
+		file:    "lane/lane.go",
+		with:    "for len(l.queue) == 0 && !l.closed {\n		l.changed.Wait()\n	}\n	return len(l.queue) > 0",
+		without: "for len(l.queue) == 0 && !l.closed {\n		l.changed.Wait()\n	}\n	return len(l.queue) > 0 && !l.closed",
+		pkg:     "lane", test: "TestLaneLaws", says: "Run left",
+	},
+	{
+		guard:   "a server has a bounded number of transactions in flight",
+		file:    "lane/lane.go",
+		with:    "leave := l.config.Gate.acquire(ctx)",
+		without: "leave := (*Gate)(nil).acquire(ctx)",
+		pkg:     "lane", test: "TestGateIsTakenBeforeTheBatch", says: "want one of 4",
+	},
+	{
+		guard:   "a database that is locked up gives its place up",
+		file:    "lane/gate.go",
+		with:    "late := time.AfterFunc(g.most, release)",
+		without: "late := time.AfterFunc(time.Hour, release)",
+		pkg:     "lane", test: "TestALaneThatHangsGivesItsPlaceUp", says: "transactions in a minute",
+	},
+}

@@ -1,0 +1,3 @@
+package twins
+
+var leases, orders, databases, collecting, transport, applying, reading, inlet, programs []twin
