@@ -78,10 +78,10 @@ func requestID(h http.Header) string {
 	return rand.Text()
 }
 
-// context returns the context of the call's work, which begins now that the request is
-// read: it ends with its time, or when the client leaves.
+// context returns the context of the call's work: it ends with the time of the call,
+// which its body has used up a part of, or when the client leaves.
 func (c *call) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.r.Context(), c.api.config.CallTimeout)
+	return context.WithDeadline(c.r.Context(), c.arrived.Add(c.api.config.CallTimeout))
 }
 
 // write says whether the call may have written something.

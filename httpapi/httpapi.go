@@ -54,7 +54,7 @@ type Config struct {
 	// (421), so that no page of another site can reach a service without keys.
 	LocalHostsOnly bool
 	BodyTimeout    time.Duration // for a body to arrive; 3 s
-	CallTimeout    time.Duration // from the request's last byte to the answer; 9.5 s
+	CallTimeout    time.Duration // from the headers to the answer, the body's time included; 9.5 s
 }
 
 // An API answers requests. It is safe for concurrent use.

@@ -356,6 +356,31 @@ func TestAKeptConnectionInheritsNoDeadline(t *testing.T) {
 	})
 }
 
+// Every answer comes within ten seconds: of a call whose body came slowly, too.
+func TestTheTimeOfTheBodyIsPartOfTheTimeOfTheCall(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, s *service, p *pipes) {
+		s.orders.block, s.orders.began = make(chan struct{}), make(chan struct{}, 1)
+		conn, in := p.dial()
+		start := time.Now()
+		write := func(text string) {
+			if _, err := io.WriteString(conn, text); err != nil {
+				t.Error(err)
+			}
+		}
+		go func() {
+			write(post(len(body())))
+			time.Sleep(2900 * time.Millisecond)
+			write(body())
+		}()
+		if res := heard(t, in, "POST"); res.StatusCode != 504 {
+			t.Errorf("answered %d", res.StatusCode)
+		}
+		if took := time.Since(start); len(s.orders.began) != 1 || took > 10*time.Second {
+			t.Errorf("after %s; %d calls began", took, len(s.orders.began))
+		}
+	})
+}
+
 // Many clients send all that they have before they read. They never saw why their body
 // wasn't taken: the connection was closed while they were sending.
 func TestWhoSendsABodyThatIsTooLargeBeforeReadingSeesTheAnswer(t *testing.T) {

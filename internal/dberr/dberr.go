@@ -41,7 +41,8 @@ const (
 	// our map says: the guard of a packet refused itself, or that of a connection did.
 	// Nothing is written with this map.
 	Stale
-	// ReadOnly means that the server takes no writes: it was demoted.
+	// ReadOnly means that the server takes no writes: it was demoted, or its disk is
+	// full. Nothing of the statement is kept.
 	ReadOnly
 	// Missing means that the schema or the table isn't there, or isn't there for us: the
 	// statement is right, and its database is away.
@@ -80,6 +81,9 @@ const (
 	optionPrevents      = 1290 // --read-only
 	readOnlyTransaction = 1792
 	readOnlyMode        = 1836
+	diskFull            = 1021
+	recordFileFull      = 1114 // no room for a table, as InnoDB says it
+	writeFailed         = 1026 // such as the binlog's, at a COMMIT
 	databaseDenied      = 1044
 	noSuchDatabase      = 1049
 	tableDenied         = 1142
@@ -133,13 +137,13 @@ func ofNumber(n uint16) Class {
 		return Retryable
 	case subqueryRows:
 		return Stale
-	case optionPrevents, readOnlyTransaction, readOnlyMode:
+	case optionPrevents, readOnlyTransaction, readOnlyMode, diskFull, recordFileFull:
 		return ReadOnly
 	case databaseDenied, noSuchDatabase, tableDenied, noSuchTable, noSuchTableInEngine:
 		return Missing
 	case packetTooLarge:
 		return TooBig
-	case serverShutdown, queryInterrupted, connectionKilled, statementTimeout:
+	case serverShutdown, queryInterrupted, connectionKilled, statementTimeout, writeFailed:
 		return Unknown
 	}
 	return Refused

@@ -55,6 +55,8 @@ func TestOf(t *testing.T) {
 		{"--read-only", said(1290), ReadOnly},
 		{"read-only transaction", said(1792), ReadOnly},
 		{"read-only mode", said(1836), ReadOnly},
+		{"the disk is full", said(1021), ReadOnly},
+		{"no room for a table", said(1114), ReadOnly},
 
 		{"no such table", said(1146), Missing},
 		{"no such database", said(1049), Missing},
@@ -82,6 +84,7 @@ func TestOf(t *testing.T) {
 		{"the query was interrupted", said(1317), Unknown},
 		{"the connection was killed", said(1927), Unknown},
 		{"max_statement_time", said(1969), Unknown},
+		{"the binlog's disk is full", said(1026), Unknown},
 		{"something new", errors.New("novelty"), Unknown},
 
 		{"its sender knows better", As(Unknown, said(1062)), Unknown},
@@ -113,7 +116,7 @@ func TestEveryServerErrorHasAClass(t *testing.T) {
 	for n := range 1 << 16 {
 		counts[ofNumber(uint16(n))]++
 	}
-	want := map[Class]int{NotSent: 5, Duplicate: 1, Retryable: 3, Stale: 1, ReadOnly: 3, Missing: 5, TooBig: 1, Unknown: 4, Refused: 1<<16 - 23}
+	want := map[Class]int{NotSent: 5, Duplicate: 1, Retryable: 3, Stale: 1, ReadOnly: 5, Missing: 5, TooBig: 1, Unknown: 5, Refused: 1<<16 - 26}
 	for c := None; c <= Unknown; c++ {
 		if counts[c] != want[c] {
 			t.Errorf("%v: %d numbers, want %d", c, counts[c], want[c])

@@ -110,7 +110,9 @@ func settle(t testing.TB, api func() string, r request) (s settled, err error) {
 		s.answer, err = call(t, ctx, http.MethodPost, api()+"/v1/orders", r)
 		switch {
 		case err != nil && strings.Contains(err.Error(), "connection refused"):
-		case err != nil, s.status == http.StatusInternalServerError, s.status == http.StatusGatewayTimeout:
+		case err == nil && s.status == http.StatusInternalServerError:
+			return s, fmt.Errorf("no fault of another part is an internal error: %s", s.answer)
+		case err != nil, s.status == http.StatusGatewayTimeout:
 			s.unknown++
 		case s.status != http.StatusServiceUnavailable:
 			return s, nil

@@ -229,7 +229,8 @@ func awaitMirror(t *testing.T, api string, acked map[string]acknowledged) {
 		}
 	}
 	for bid := range bids {
-		eventually(t, time.Minute, "the mirror is complete for merchant "+bid, func() bool {
+		// A MariaDB that met a full disk looks again after 60 s.
+		eventually(t, 2*time.Minute, "the mirror is complete for merchant "+bid, func() bool {
 			a := mustGet(t, api+"/v1/merchants/"+bid+"/orders?limit=1")
 			until, err := time.Parse(time.RFC3339, a.header.Get("X-Mirror-Complete-Until"))
 			if err != nil {
