@@ -280,6 +280,7 @@ func TestGrantsThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// Fault 11: the time field ran out.
 // At the end of the layout the generator stops; it never wraps.
 func TestTheLastDayOfTheLayout(t *testing.T) {
 	g, start := new(idgen.Generator), time.Now()

@@ -296,6 +296,7 @@ func (a tenure) before(b tenure) bool {
 // A span is from the lowest to the highest snowflake.
 type span struct{ low, high int64 }
 
+// Fault 9: two processes shared a number. Fault 10: a clock stepped across a restart.
 func TestNoIDRepeatsWhateverHappens(t *testing.T) {
 	var sum tally
 	rapid.Check(t, func(rt *rapid.T) {

@@ -111,6 +111,7 @@ func TestServersKilledAndRestarted(t *testing.T) {
 	})
 }
 
+// Fault 20: JetStream lost what it had acknowledged.
 // NATS comes back with an older copy of its directory: it has lost what it
 // acknowledged, and gives the lost sequences to other messages.
 func TestNATSRestoredFromAnOlderCopy(t *testing.T) {
@@ -199,6 +200,7 @@ func stopped(t *testing.T, pid int) bool {
 	return strings.HasPrefix(state, "T")
 }
 
+// Fault 31: requests were lost in shutdown.
 // Every orderd is replaced by a new one, again and again, as an upgrade does. Whoever is
 // not answered wasn't served: nothing is done for a request whose connection is closed.
 func TestRollingRestarts(t *testing.T) {
