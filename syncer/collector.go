@@ -44,7 +44,12 @@ type collector struct {
 	full    once        // the stream is full
 	stale   once        // no fresh stamp
 	pressed atomic.Bool // the stream is full, for the purge
-	dropped map[string]bool
+	now     func() time.Time
+
+	purgeEvery time.Duration
+	// Of each database, by schema.
+	known   map[string]apply.Progress // what it said last
+	dropped map[string]bool           // the stream no longer waits for it
 }
 
 // A start is where a life begins.
@@ -248,7 +253,7 @@ func (c *collector) stamp(ctx context.Context, promised schema.Millis, marks *ma
 
 // watch looks whether the stream is still the one that is written to, and purges it.
 func (c *collector) watch(ctx context.Context, incarnation string) error {
-	next := time.Now().Add(rand.N(purgeEvery))
+	next := time.Now().Add(rand.N(c.purgeEvery))
 	for {
 		if err := sleep(ctx, watchEvery); err != nil {
 			return err
@@ -260,10 +265,10 @@ func (c *collector) watch(ctx context.Context, incarnation string) error {
 		if info.Incarnation != incarnation {
 			return fmt.Errorf("%w: the stream was made anew", stream.ErrInterrupted)
 		}
-		if time.Now().Before(next) && !c.pressed.Load() {
+		if time.Now().Before(next) && !c.pressed.Load() && !c.stream.Crowded(info) {
 			continue
 		}
-		next = time.Now().Add(purgeEvery)
+		next = time.Now().Add(c.purgeEvery)
 		states := c.states(ctx)
 		if info, err = c.stream.Info(ctx); err != nil {
 			return err
@@ -271,29 +276,42 @@ func (c *collector) watch(ctx context.Context, incarnation string) error {
 		if err := c.lost(ctx, states, info); err != nil {
 			return err // Start acts on it
 		}
-		if err := c.purge(ctx, states, incarnation); err != nil {
+		if err := c.purge(ctx, states, info); err != nil {
 			return err
 		}
 	}
 }
 
-func (c *collector) purge(ctx context.Context, states []databaseState, incarnation string) error {
+// purge purges what all databases have applied. A database that doesn't answer has at
+// least applied what it said last.
+func (c *collector) purge(ctx context.Context, states []databaseState, info stream.Info) error {
 	applied := make([]uint64, len(states))
+	silent := make([]bool, len(states)) // since this process runs
 	for i, s := range states {
-		if s.err == nil && s.Progress.Incarnation == incarnation {
-			applied[i] = s.Progress.Seq
+		if s.err == nil {
+			c.known[s.schema] = s.Progress
+		}
+		p, ok := c.known[s.schema]
+		silent[i] = !ok
+		if p.Incarnation == info.Incarnation {
+			applied[i] = p.Seq
 		}
 	}
-	kept, err := c.stream.Purge(ctx, applied)
+	kept, err := c.stream.Purge(ctx, c.now(), applied, c.pressed.Load())
 	if err != nil {
 		return err
 	}
 	for i, s := range states {
 		gone := applied[i]+1 < kept
+		if silent[i] {
+			// What it has applied isn't known; what was there for it alone is gone.
+			gone = c.dropped[s.schema] || info.First < kept
+		}
 		if gone && !c.dropped[s.schema] {
 			c.log.Error("a database applied nothing for so long that the stream no longer waits for it; it has to be refilled", "database", s.schema)
 		}
 		c.dropped[s.schema] = gone
+		c.metrics.waitedFor(s.schema, !gone)
 	}
 	return nil
 }

@@ -189,31 +189,6 @@ func (g *gate) Apply(ctx context.Context, c *apply.Change) (int, error) {
 	}
 }
 
-// A stream that is full makes the collectors wait; the log is the buffer, and nothing
-// is lost.
-func TestAFullStreamIsWaitedFor(t *testing.T) {
-	r := newRig(t, localstack.Test(t, all...))
-	r.seed()
-	parts := r.parts(stream.Config{MaxBytes: 256 << 10, KeepFor: time.Nanosecond})
-	open := make(chan struct{})
-	for i := range parts.Targets {
-		parts.Targets[i] = &gate{Target: parts.Targets[i], open: open}
-	}
-	r.run(r.of(parts))
-	load := r.load()
-	eventually(t, "the stream is full", func() bool { return r.lines.has("the stream is full") })
-	load.wait(100) // much more than fits
-	load.stop(true)
-	if _, until := r.list(1); until != 0 {
-		t.Errorf("something was applied behind a closed gate: complete until %d", until)
-	}
-	close(open)
-	r.equal()
-	eventually(t, "there is room again", func() bool { return r.lines.has("has room again") })
-	now := schema.MillisOf(time.Now())
-	eventually(t, "marks go on", func() bool { _, until := r.list(1); return until > now })
-}
-
 // The stream is deleted while everything runs: it is made anew and every server
 // rewinds to what all databases have applied.
 func TestAStreamThatIsDeletedIsMadeAnew(t *testing.T) {
@@ -244,9 +219,9 @@ func TestAStreamThatIsDeletedIsMadeAnew(t *testing.T) {
 	eventually(t, "marks go on", func() bool { _, until := r.list(1); return until > now })
 }
 
-// What NATS does when its machine dies: it is away, comes back with a part of what it
-// had acknowledged (fault 20), or with nothing.
-func TestNATSDies(t *testing.T) {
+// Fault 20: JetStream lost acknowledged messages. What NATS does when its machine dies: it
+// is away, comes back with a part of what it had acknowledged, or with nothing.
+func TestFault20NATSDies(t *testing.T) {
 	r := newRig(t, localstack.Private(t, localstack.Options{Need: all}))
 	server := r.stack.Server("nats")
 	data := filepath.Join(r.stack.Dir, "nats")
@@ -435,8 +410,9 @@ var errAway = errors.New("the database is away")
 
 type absent struct {
 	apply.Target
-	mu sync.Mutex
-	on bool
+	mu    sync.Mutex
+	on    bool
+	asked int // while it was away
 }
 
 func (a *absent) set(on bool) {
@@ -449,6 +425,7 @@ func (a *absent) away() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.on {
+		a.asked++
 		return errAway
 	}
 	return nil

@@ -28,6 +28,7 @@ type metrics struct {
 	collectors map[string]*collectorMetrics
 	appliers   map[string]*applierMetrics
 	loops      *prometheus.GaugeVec
+	stalls     *prometheus.CounterVec
 	all        []prometheus.Collector
 
 	mu     sync.Mutex
@@ -49,6 +50,7 @@ type collectorMetrics struct {
 	rows, messages    prometheus.Counter
 	remade, clockBack prometheus.Counter
 	full              prometheus.Gauge
+	dropped           *prometheus.GaugeVec // of all collectors
 
 	mu sync.Mutex
 	at schema.Millis // of the last mark published by this process
@@ -58,6 +60,15 @@ func (m *collectorMetrics) marked(at schema.Millis) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.at = at
+}
+
+// waitedFor says whether the stream keeps what a database hasn't applied.
+func (m *collectorMetrics) waitedFor(schema string, yes bool) {
+	v := 1.0
+	if yes {
+		v = 0
+	}
+	m.dropped.WithLabelValues(schema).Set(v)
 }
 
 type applierMetrics struct {
@@ -106,11 +117,12 @@ func newMetrics(c Config) *metrics {
 	remade := counter("stream_remade_total", "How often the stream was made anew because NATS lost messages.", "server")
 	back := counter("clock_back_total", "How often a server's clock stepped back by more than a second.", "server")
 	full := gauge("stream_full", "1 while a collector waits because the stream is full.", "server")
+	dropped := gauge("dropped", "1 if the stream no longer keeps what a database hasn't applied, which then must be refilled.", "database")
 	for _, s := range c.Map.Servers(shardmap.UID) {
 		m.collectors[s.Name] = &collectorMetrics{
 			rows: rows.WithLabelValues(s.Name), messages: messages.WithLabelValues(s.Name),
 			remade: remade.WithLabelValues(s.Name), clockBack: back.WithLabelValues(s.Name),
-			full: full.WithLabelValues(s.Name),
+			full: full.WithLabelValues(s.Name), dropped: dropped,
 		}
 	}
 	orders := counter("applied_orders_total", "Orders applied.", "database")
@@ -123,6 +135,7 @@ func newMetrics(c Config) *metrics {
 			skipped: skipped.WithLabelValues(d.Schema), letters: letters.WithLabelValues(d.Schema),
 		}
 	}
+	m.stalls = counter("stalls_total", "How often a collector or applier was started anew because nothing came though there was more.", "part")
 	m.loops = gauge("part_running", "1 while a collector or applier of this process runs.", "part")
 	return m
 }

@@ -58,6 +58,8 @@ type Config struct {
 	Stream  *stream.Stream
 	Leaser  Leaser       // nil: Alone
 	Log     *slog.Logger // nil: slog.Default
+	// Now is the clock by which the stream's messages grow old; nil: time.Now.
+	Now func() time.Time
 }
 
 // A Service runs the mirror's collectors and appliers. It is a prometheus.Collector.
@@ -65,6 +67,8 @@ type Service struct {
 	c       Config
 	metrics *metrics
 	close   []func() error
+
+	purgeEvery time.Duration
 
 	mu    sync.Mutex
 	loops map[string]string // what each is doing or waiting for, by name
@@ -78,6 +82,9 @@ func New(c Config) (*Service, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	for _, s := range c.Map.Servers(shardmap.UID) {
 		if c.Sources[s.Name] == nil {
 			return nil, fmt.Errorf("syncer: there is no source for server %s", s.Name)
@@ -86,7 +93,7 @@ func New(c Config) (*Service, error) {
 	if len(c.Targets) != c.Map.Size() {
 		return nil, fmt.Errorf("syncer: there are %d targets for %d databases", len(c.Targets), c.Map.Size())
 	}
-	return &Service{c: c, metrics: newMetrics(c), loops: map[string]string{}}, nil
+	return &Service{c: c, metrics: newMetrics(c), purgeEvery: purgeEvery, loops: map[string]string{}}, nil
 }
 
 // A MariaDBConfig says how a Service over MariaDB connects.
@@ -151,7 +158,8 @@ func (s *Service) Run(ctx context.Context) error {
 	for name, src := range s.c.Sources {
 		c := &collector{
 			server: name, source: src, stream: s.c.Stream, targets: s.c.Targets,
-			log: s.c.Log, metrics: s.metrics.collector(name), dropped: map[string]bool{},
+			log: s.c.Log, metrics: s.metrics.collector(name), now: s.c.Now, purgeEvery: s.purgeEvery,
+			known: map[string]apply.Progress{}, dropped: map[string]bool{},
 		}
 		g.Go(func() error { s.keep(ctx, "collector/"+name, c.run); return nil })
 		g.Go(func() error { s.watchClock(ctx, name, src); return nil })
@@ -194,6 +202,9 @@ func (s *Service) keep(ctx context.Context, name string, f func(ctx context.Cont
 		if ctx.Err() != nil {
 			s.say(name, "stopped", nil)
 			return
+		}
+		if errors.Is(err, apply.ErrStalled) || errors.Is(err, source.ErrStalled) {
+			s.metrics.stalls.WithLabelValues(name).Inc()
 		}
 		if errors.Is(err, apply.ErrNoStream) {
 			s.say(name, "waiting for the stream", nil) // as everybody does at the first start

@@ -26,7 +26,7 @@ import (
 type config struct {
 	boot.Shared `yaml:",inline"`
 	OpsAddr     string `yaml:"ops_addr" help:"where health, readiness and metrics are, host:port of this machine alone"`
-	StreamBytes int64  `yaml:"stream_bytes_max" help:"size of the stream, in bytes; it must hold ten minutes at the highest rate"`
+	StreamBytes int64  `yaml:"stream_bytes_max" help:"size of the stream, in bytes; it should hold what comes while a database of the mirror is away"`
 }
 
 // Check implements boot.Settings.

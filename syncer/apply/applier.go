@@ -50,7 +50,8 @@ type Applier struct {
 // Running it again begins where the database says. It stops between transactions: one
 // that was begun is finished.
 //
-// ErrNoStream, ErrLost and ErrRefill (wrapped) need somebody else to act.
+// ErrNoStream, ErrLost and ErrRefill (wrapped) need somebody else to act. ErrStalled
+// comes at most 6 s after the last message that came, while NATS answers.
 func (a *Applier) Run(ctx context.Context) error {
 	state, err := a.Target.State(ctx)
 	if err != nil {
@@ -93,7 +94,7 @@ func (a *Applier) Run(ctx context.Context) error {
 			case askErr != nil:
 				err = askErr
 			case missed > last:
-				err = fmt.Errorf("%w: nothing comes though the stream has more", stream.ErrInterrupted)
+				err = ErrStalled
 			case newest > last: // it may be on its way
 				missed, quiet = newest, stalled-silence
 				continue

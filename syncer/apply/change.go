@@ -31,6 +31,9 @@ var (
 	// ErrRefill reports that the stream no longer holds what this database lacks. It
 	// has to be refilled from the truth.
 	ErrRefill = errors.New("apply: the stream no longer holds what this database lacks; it must be refilled from the truth")
+	// ErrStalled reports that the stream had a message for this database which its reader
+	// didn't get. A new reader gets it.
+	ErrStalled = errors.New("apply: nothing comes though the stream has more")
 	// ErrTooManyLetters reports that so many dead letters are open that something else
 	// than a few rows must be wrong. Nothing more is applied until they are settled.
 	ErrTooManyLetters = errors.New("apply: too many dead letters are open")

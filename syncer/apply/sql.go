@@ -116,12 +116,18 @@ func (t *SQL) Apply(ctx context.Context, c *Change) (int, error) {
 
 // apply makes one try at the whole transaction.
 func (t *SQL) apply(ctx context.Context, c *Change) (letters int, err error) {
+	if t.conn != nil && t.db.Writable() != nil {
+		// It is known not to answer, or to take no writes; Conn says which.
+		cluster.Discard(t.conn)
+		t.conn = nil
+	}
 	if t.conn == nil {
 		if t.conn, err = t.db.Conn(ctx); err != nil {
 			return 0, err
 		}
 	}
 	defer func() {
+		t.wrote(err)
 		if err != nil && t.conn != nil {
 			// Whatever is open on it is rolled back with it.
 			cluster.Discard(t.conn)
@@ -153,6 +159,15 @@ func (t *SQL) apply(ctx context.Context, c *Change) (letters int, err error) {
 	p = t.packet(sifted, open)
 	_, err = t.conn.ExecContext(ctx, p.text.String(), p.args...)
 	return open + len(sifted.Letters), err
+}
+
+// wrote tells the handle how a transaction went. That another applier was quicker, or
+// a letter is settled already, the database has answered.
+func (t *SQL) wrote(err error) {
+	if errors.Is(err, ErrMoved) || errors.Is(err, ErrNoLetter) {
+		err = nil
+	}
+	t.db.Wrote(err)
 }
 
 // begin opens the transaction, locks the progress, and returns the number of open
@@ -391,6 +406,7 @@ func (t *SQL) Settle(ctx context.Context, key LetterKey, as LetterState, orders 
 		return err
 	}
 	defer cluster.Discard(conn) // after COMMIT nothing is open on it; rarely used, so not worth keeping
+	defer func() { t.wrote(err) }()
 	var p packet
 	p.add("BEGIN;"+schema.OwnerGuard(t.db.Schema())+";", t.epoch)
 	// The progress is locked by whoever writes rows, so that no two do.

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -253,5 +255,79 @@ func TestACutConnectionIsSettledByTheProgress(t *testing.T) {
 	}
 	if applied == 0 || notApplied == 0 {
 		t.Errorf("%d of the cut transactions had happened, %d had not: the test shows nothing", applied, notApplied)
+	}
+}
+
+// Writes that the server doesn't take, or doesn't answer, are known to the handle after a
+// few: then it refuses at once, and says why, until the server takes them again.
+func TestAServerThatTakesNoWritesIsNoticed(t *testing.T) {
+	stack := localstack.Private(t, localstack.Options{Need: []localstack.Need{localstack.BID}})
+	proxy := faultproxy.New(t, stack.Server("bid-a").Address())
+	admin := stack.Admin(t, "bid-a")
+	demote := func(on string) {
+		t.Helper()
+		if _, err := admin.Exec("SET GLOBAL read_only = " + on); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		begin, each, end func()
+		class            dberr.Class
+	}{
+		"it was demoted": {func() { demote("ON") }, func() {}, func() { demote("OFF") }, dberr.ReadOnly},
+		"it breaks off":  {func() {}, func() { proxy.Arm(faultproxy.BeforeReply, faultproxy.Query("FOR UPDATE")) }, func() {}, dberr.Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			databases := stack.Via(t, "bid-a", proxy.Addr()).Cluster(t)
+			watched, stop := context.WithCancel(t.Context())
+			var g sync.WaitGroup
+			g.Go(func() { _ = databases.Run(watched, slog.New(slog.DiscardHandler)) })
+			defer func() { stop(); g.Wait() }()
+			target := NewSQL(databases.Database(shardmap.BID, 1), stack.Map.Epoch())
+			defer func() { _ = target.Close() }()
+			s, err := target.State(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := func() *Change {
+				c := change(s.Progress.Seq, order(int64(s.Progress.Seq+1), 1))
+				c.From = s.Progress
+				return c
+			}
+			if _, err := target.Apply(t.Context(), next()); err != nil {
+				t.Fatal(err)
+			}
+			if s, err = target.State(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c.begin()
+			refused := 0
+			for target.db.Writable() == nil {
+				c.each()
+				if _, err := target.Apply(t.Context(), next()); dberr.Of(err) != c.class {
+					t.Fatalf("a write that isn't taken: %v", err)
+				}
+				if refused++; refused > 1000 {
+					t.Fatal("the handle doesn't learn it")
+				}
+			}
+			if _, err := target.Apply(t.Context(), next()); !errors.Is(err, cluster.ErrUnavailable) {
+				t.Errorf("what the handle knows: %v", err)
+			}
+			if _, err := target.State(t.Context()); err != nil {
+				t.Errorf("reads: %v", err)
+			}
+			c.end()
+			for end := time.Now().Add(10 * time.Second); ; {
+				if _, err = target.Apply(t.Context(), next()); err == nil {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("the server takes writes again, but: %v", err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			t.Logf("%d writes were tried", refused)
+		})
 	}
 }

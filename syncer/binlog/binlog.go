@@ -39,6 +39,9 @@ import (
 type Config struct {
 	User, Password string
 	Log            *slog.Logger // told of what is ignored; nil: nobody
+	// Silence is how long nothing may come from a server's log, not even the heartbeat of
+	// each second, before its Reader is over; 10 s.
+	Silence time.Duration
 }
 
 const (
@@ -64,6 +67,9 @@ type Source struct {
 // what it holds.
 func New(m *shardmap.Map, server shardmap.Server, c Config) (*Source, error) {
 	s := &Source{m: m, server: server, databases: map[string]shardmap.Database{}, config: c}
+	if s.config.Silence <= 0 {
+		s.config.Silence = silenceDefault
+	}
 	if s.config.Log == nil {
 		s.config.Log = slog.New(slog.DiscardHandler)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -26,8 +27,8 @@ const (
 	// readAhead is the number of events held; one is at most 8 KiB, or one row.
 	readAhead = 256
 	heartbeat = time.Second
-	// silence of a server that sends heartbeats: it is gone, or frozen.
-	readTimeout = 10 * time.Second
+	// A server that sends no heartbeat for so long is gone, or frozen.
+	silenceDefault = 10 * time.Second
 )
 
 // A reader is one connection as a replica.
@@ -36,6 +37,7 @@ type reader struct {
 	syncer   *replication.BinlogSyncer
 	streamer *replication.BinlogStreamer
 	closing  atomic.Bool
+	silent   atomic.Bool // nothing came, not even a heartbeat
 
 	position source.Position
 	gtid     source.GTID // of the transaction that is being read
@@ -67,7 +69,7 @@ func (s *Source) open(after source.Position) (source.Reader, error) {
 		User: s.config.User, Password: s.config.Password,
 		Localhost:       "octopay-syncer",
 		HeartbeatPeriod: heartbeat,
-		ReadTimeout:     readTimeout,
+		ReadTimeout:     s.config.Silence,
 		ParseTime:       true, // DATETIME as UTC; there is no TIMESTAMP column
 		// Where to go on after a break is known to the caller alone.
 		DisableRetrySync: true,
@@ -84,7 +86,11 @@ func (s *Source) open(after source.Position) (source.Reader, error) {
 				// notices by itself at the next heartbeat.
 				return nil, net.ErrClosed
 			}
-			return dialer.DialContext(ctx, network, addr)
+			c, err := dialer.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &listener{Conn: c, silent: &r.silent}, nil
 		},
 	})
 	if r.streamer, err = r.syncer.StartSyncGTID(start); err != nil {
@@ -92,6 +98,21 @@ func (s *Source) open(after source.Position) (source.Reader, error) {
 		return nil, fmt.Errorf("binlog of %s: connect: %w", s.server.Name, safe(err))
 	}
 	return r, nil
+}
+
+// A listener is a connection that notes when nothing came in time: the library's error
+// for that is the same as for a connection that broke.
+type listener struct {
+	net.Conn
+	silent *atomic.Bool
+}
+
+func (l *listener) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		l.silent.Store(true)
+	}
+	return n, err
 }
 
 // Close implements source.Reader.
@@ -168,6 +189,9 @@ func (r *reader) Next(ctx context.Context) (source.Batch, error) {
 		if err != nil {
 			if ctx.Err() != nil {
 				return source.Batch{}, ctx.Err()
+			}
+			if r.silent.Load() {
+				err = fmt.Errorf("%w: not even a heartbeat came for %s: %w", source.ErrStalled, r.s.config.Silence, err)
 			}
 			return source.Batch{}, fmt.Errorf("binlog of %s: read: %w", r.s.server.Name, safe(err))
 		}

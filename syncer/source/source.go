@@ -25,6 +25,9 @@ var (
 	// somebody else keeps an old answer alive. Nothing is wrong with the source; the
 	// next try may succeed.
 	ErrNotFresh = errors.New("source: no fresh answer")
+	// ErrStalled reports that a Reader got nothing for so long, not even a sign of life,
+	// that something must be in the way.
+	ErrStalled = errors.New("source: silent")
 )
 
 // A PurgedError is an ErrPurged that says what is still kept.

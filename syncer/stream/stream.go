@@ -36,8 +36,8 @@ var (
 
 // A Config bounds the stream. Zero values are the defaults.
 type Config struct {
-	MaxBytes   int64         // 8 GiB; it must hold KeepFor at the highest rate
-	KeepFor    time.Duration // messages that everybody has applied are kept this long; 10 min
+	MaxBytes   int64         // 8 GiB; it should hold KeepFor at the highest rate
+	KeepFor    time.Duration // messages that everybody has applied are kept this long, while there is room; 10 min
 	DropAfter  time.Duration // a reader that didn't move for this long isn't waited for; 24 h
 	AckTimeout time.Duration // 5 s
 }
@@ -298,10 +298,15 @@ func (s *Stream) read(group int) []string {
 
 // Purge deletes messages from the beginning of the stream: what all readers have
 // applied, but what was stored in the last KeepFor, and also what a reader has not
-// applied in DropAfter. applied are the readers' last applied sequences. It returns
-// the first sequence of which it is sure that nobody had to lose it; a reader that
-// has applied less than that minus one was dropped.
-func (s *Stream) Purge(ctx context.Context, applied []uint64) (dropped uint64, err error) {
+// applied in DropAfter. applied are the readers' last applied sequences; now is the
+// time, of any clock near that of NATS. It returns the first sequence of which it is
+// sure that nobody had to lose it; a reader that has applied less than that minus one
+// was dropped.
+//
+// Keeping what all have applied is a favour, and taking what is new is not: while the
+// stream is full, as a writer has met it, or nearly so, of that the older half goes
+// however young it is.
+func (s *Stream) Purge(ctx context.Context, now time.Time, applied []uint64, full bool) (dropped uint64, err error) {
 	st, err := s.handle(ctx)
 	if err != nil {
 		return 0, err
@@ -310,8 +315,7 @@ func (s *Stream) Purge(ctx context.Context, applied []uint64) (dropped uint64, e
 	if state.Msgs == 0 {
 		return 0, nil
 	}
-	now := time.Now() // of this machine; a few seconds of difference to NATS don't matter
-	keep, err := firstSince(ctx, st, state, now.Add(-s.config.KeepFor))
+	below, err := firstSince(ctx, st, state, now.Add(-s.config.KeepFor))
 	if err != nil {
 		return 0, err
 	}
@@ -319,7 +323,11 @@ func (s *Stream) Purge(ctx context.Context, applied []uint64) (dropped uint64, e
 	if err != nil {
 		return 0, err
 	}
-	below := keep
+	if full || s.Crowded(s.info(st.CachedInfo())) {
+		// Half, and not all: the last mark of every server that is alive is in the newer
+		// half, and a collector without one has to ask every database where to begin.
+		below = max(below, state.FirstSeq+(state.LastSeq+1-state.FirstSeq)/2)
+	}
 	for _, seq := range applied {
 		below = min(below, max(seq+1, dropped))
 	}
@@ -331,6 +339,9 @@ func (s *Stream) Purge(ctx context.Context, applied []uint64) (dropped uint64, e
 	}
 	return dropped, nil
 }
+
+// Crowded reports whether so little room is left that Purge makes some.
+func (s *Stream) Crowded(i Info) bool { return i.Bytes > uint64(s.config.MaxBytes)/4*3 }
 
 // firstSince returns the sequence of the first message stored at t or later, that
 // of the next message to come if there is none.

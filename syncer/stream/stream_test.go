@@ -345,7 +345,7 @@ func TestAFullStreamRefusesAndGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Purge(t.Context(), []uint64{info.Last}); err != nil {
+	if _, err := s.Purge(t.Context(), time.Now(), []uint64{info.Last}, false); err != nil {
 		t.Fatal(err)
 	}
 	if left, err = w.Rows(t.Context(), left); err != nil || len(left) != 0 {
@@ -362,7 +362,7 @@ func TestPurge(t *testing.T) {
 	s := open(t, localstack.Test(t, localstack.NATS), Config{})
 	ensure(t, s)
 	w := writer(t, s, "uid-a")
-	if _, err := s.Purge(t.Context(), []uint64{0}); err != nil {
+	if _, err := s.Purge(t.Context(), time.Now(), []uint64{0}, false); err != nil {
 		t.Error("an empty stream:", err)
 	}
 	rows(t, w, 0, "1", "2", "3", "4", "5", "6")
@@ -381,7 +381,7 @@ func TestPurge(t *testing.T) {
 		{"all is applied", short, long, []uint64{6, 6}, 7},
 	} {
 		s.config.KeepFor, s.config.DropAfter = c.keep, c.drop
-		kept, err := s.Purge(t.Context(), c.applied)
+		kept, err := s.Purge(t.Context(), time.Now(), c.applied, false)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
@@ -403,6 +403,34 @@ func TestPurge(t *testing.T) {
 	}
 	if got := since(t, s, time.Now().Add(-time.Hour)); got != 7 {
 		t.Errorf("the first message of the last hour is %d", got)
+	}
+}
+
+// What all have applied is kept only while there is room for what is new.
+func TestPurgeMakesRoom(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		size      int
+		full      bool
+		applied   []uint64
+		wantFirst uint64
+	}{
+		{"there is room", 1, false, []uint64{8, 8}, 1},
+		{"a writer found it full", 1, true, []uint64{8, 8}, 5},
+		{"it is nearly full", 7 << 10, false, []uint64{8, 8}, 5},
+		{"it is not so full", 5 << 10, false, []uint64{8, 8}, 1},
+		{"what a reader lacks stays", 7 << 10, true, []uint64{2, 8}, 3},
+		{"nobody has applied anything", 7 << 10, true, []uint64{0, 0}, 1},
+	} {
+		s := open(t, localstack.Test(t, localstack.NATS), Config{MaxBytes: 64 << 10})
+		ensure(t, s)
+		rows(t, writer(t, s, "uid-a"), 0, slices.Repeat([]string{strings.Repeat("x", c.size)}, 8)...)
+		if _, err := s.Purge(t.Context(), time.Now(), c.applied, c.full); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if info, err := s.Info(t.Context()); err != nil || info.First != c.wantFirst || info.Last != 8 {
+			t.Errorf("%s: the stream is %+v, want to begin at %d, %v", c.name, info, c.wantFirst, err)
+		}
 	}
 }
 
