@@ -39,6 +39,8 @@ var below = map[string][]string{
 	"syncer":              {"cluster", "idgen", "internal/dberr", "lease", "schema", "shardmap", "slot"},
 	"httpapi":             {"", "cluster", "idgen", "lane", "lease", "ordersvc", "schema", "shardmap", "slot", "syncer"},
 	"services":            {"", "cluster", "httpapi", "idgen", "internal/dberr", "internal/localstack", "lane", "lease", "ordersvc", "schema", "shardmap", "slot", "syncer"},
+	// Traffic, baselines and what they measure; nobody uses it.
+	"loadtest": {"", "cluster", "httpapi", "idgen", "internal/dberr", "internal/localstack", "lane", "lease", "ordersvc", "schema", "services", "shardmap", "slot", "syncer"},
 	// Real engines for tests and for people; of the programs only quickstart has it.
 	"internal/localstack": {"cluster", "schema", "shardmap", "slot"},
 }
