@@ -31,6 +31,7 @@ var below = map[string][]string{
 	"internal/dberr":      {},
 	"internal/faultproxy": {},
 	"internal/arrows":     {},
+	"internal/twins":      {},
 	"schema":              {"idgen", "shardmap", "slot"},
 	"cluster":             {"internal/dberr", "schema", "shardmap", "slot"},
 	"lane":                {"internal/dberr"},
