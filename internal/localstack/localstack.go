@@ -226,11 +226,16 @@ func (s *Stack) Admin(t testing.TB, server string) *sql.DB {
 	return db
 }
 
-// Via returns the stack as it is seen through a proxy: the map says that the server
-// is at address. All else is the same; the epoch too, but the map's hash is another.
+// Via returns the stack as it is seen through a proxy: the map, or NATSURL for "nats",
+// says that the server is at address. All else is the same; the epoch too, but the
+// map's hash is another.
 func (s *Stack) Via(t testing.TB, server, address string) *Stack {
 	t.Helper()
 	via := *s
+	if server == "nats" {
+		via.NATSURL = "nats://" + address
+		return &via
+	}
 	via.Map = remap(t, s.Map, func(spec *shardmap.Spec) {
 		i := slices.IndexFunc(spec.Servers, func(x shardmap.Server) bool { return x.Name == server })
 		if i < 0 {

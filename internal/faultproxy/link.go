@@ -1,0 +1,185 @@
+package faultproxy
+
+import (
+	"bufio"
+	"net"
+	"sync"
+	"time"
+)
+
+// packetsMax bounds the packets of one connection that are on their way in one
+// direction; more wait in the kernel's buffers.
+const packetsMax = 1024
+
+// A link is one client's connection and the server's that belongs to it.
+type link struct {
+	proxy   *Proxy
+	client  net.Conn
+	server  *net.TCPConn  // nil until it is carried; written under proxy.mu
+	gone    chan struct{} // closed by cut
+	once    sync.Once
+	drained chan struct{} // closed when the server says nothing more
+
+	mu       sync.Mutex
+	fault    *Fault // one of the replies'; from then on nothing is passed on by itself
+	answered bool   // the server began to reply to fault's packet; read after drained
+}
+
+// cut closes both ends at once.
+func (l *link) cut() {
+	l.once.Do(func() { close(l.gone) })
+	_ = l.client.Close()
+	if l.server != nil {
+		_ = l.server.Close()
+	}
+}
+
+func (l *link) isGone() bool {
+	select {
+	case <-l.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// run carries what both say, until both have ended.
+func (l *link) run() {
+	var work sync.WaitGroup
+	commands, replies := make(chan arrival, packetsMax), make(chan arrival, packetsMax)
+	work.Go(func() { l.read(l.client, commands) })
+	work.Go(func() { l.read(l.server, replies) })
+	work.Go(func() { l.replies(replies) })
+	l.commands(commands)
+	<-l.drained
+	l.cut()
+	work.Wait()
+}
+
+// An arrival is a packet and when it came.
+type arrival struct {
+	packet []byte
+	came   time.Time
+}
+
+// read hands on what one side says, and closes out at its end.
+func (l *link) read(from net.Conn, out chan<- arrival) {
+	defer close(out)
+	in := bufio.NewReaderSize(from, chunkMax)
+	for {
+		packet, err := l.proxy.read(in)
+		if err != nil {
+			return
+		}
+		select {
+		case out <- arrival{packet, time.Now()}:
+		case <-l.gone:
+			return
+		}
+	}
+}
+
+func (l *link) toServer(packet []byte) error {
+	return l.proxy.ways[ToServer].pass(l.gone, l.server, packet)
+}
+
+func (l *link) toClient(packet []byte) error {
+	return l.proxy.ways[ToClient].pass(l.gone, l.client, packet)
+}
+
+// commands carries what the client sends, until either end is closed or a fault
+// happens.
+func (l *link) commands(in <-chan arrival) {
+	for a := range in {
+		if !l.proxy.ways[ToServer].ready(l.gone, a.came) {
+			return
+		}
+		var f *Fault
+		if c := l.proxy.command(a.packet); c != nil {
+			f = l.proxy.take(c)
+		}
+		switch {
+		case f == nil:
+			if l.toServer(a.packet) != nil {
+				l.cut()
+				return
+			}
+		case f.point == BeforePacket:
+			l.proxy.report(f)
+			l.cut()
+			return
+		case f.point == InPacket:
+			_ = l.toServer(half(a.packet))
+			l.proxy.report(f)
+			l.cut()
+			return
+		default:
+			l.lose(f, a.packet)
+			return
+		}
+	}
+	// The client's end, passed on as such: the server reads what was sent before it,
+	// which a full close could throw away with a reset.
+	if l.proxy.ways[ToServer].ready(l.gone, time.Time{}) {
+		_ = l.server.CloseWrite()
+	}
+}
+
+// lose sends the packet and lets the answer be lost.
+func (l *link) lose(f *Fault, packet []byte) {
+	l.mu.Lock()
+	l.fault = f
+	l.mu.Unlock()
+	if l.toServer(packet) != nil {
+		l.cut() // not what was asked for, so it isn't counted
+		return
+	}
+	if f.point == BeforeReply {
+		l.proxy.report(f)
+		_ = l.client.Close()
+	}
+	if f.point != InReply {
+		// The server closes when it is done with the packet.
+		_ = l.server.CloseWrite()
+	}
+	if f.point == AfterReply {
+		<-l.drained
+		if l.answered {
+			l.proxy.report(f)
+		}
+		_ = l.client.Close()
+	}
+}
+
+// replies carries what the server sends.
+func (l *link) replies(in <-chan arrival) {
+	defer close(l.drained)
+	for a := range in {
+		if !l.proxy.ways[ToClient].ready(l.gone, a.came) {
+			return
+		}
+		l.mu.Lock()
+		f := l.fault
+		l.mu.Unlock()
+		if f == nil {
+			if l.toClient(a.packet) != nil {
+				l.cut()
+				return
+			}
+			continue
+		}
+		l.answered = true
+		if f.point == InReply {
+			_ = l.toClient(half(a.packet))
+			l.proxy.report(f)
+			_ = l.client.Close()
+			_ = l.server.CloseWrite()
+		}
+		for range in { // until the server is done
+		}
+		return
+	}
+	if l.proxy.ways[ToClient].ready(l.gone, time.Time{}) {
+		_ = l.client.Close() // wakes commands, which end the server's side
+	}
+}
