@@ -21,7 +21,7 @@ const (
 
 // A Traffic says what was carried one way.
 type Traffic struct {
-	Packets int   // passed on, at least in part
+	Packets int   // passed on, at least begun
 	Bytes   int64 // passed on
 	Delayed int   // packets that waited for Delay
 	Held    int   // packets, ends and new connections that waited for the end of a Freeze
@@ -109,19 +109,25 @@ func (l *line) pass(gone <-chan struct{}, to io.Writer, packet []byte) error {
 		}) {
 			return net.ErrClosed
 		}
-		n, err := to.Write(packet[:size])
-		l.mu.Lock()
-		l.traffic.Bytes += int64(n)
-		if first && n > 0 {
-			l.traffic.Packets++
-		}
-		l.mu.Unlock()
-		if err != nil {
+		// Counted before the other side can notice.
+		l.carried(first, size)
+		if n, err := to.Write(packet[:size]); err != nil {
+			l.carried(false, n-size)
 			return err
 		}
 		packet = packet[size:]
 	}
 	return nil
+}
+
+// carried counts bytes of a packet, and the packet with its first ones.
+func (l *line) carried(first bool, bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.traffic.Bytes += int64(bytes)
+	if first {
+		l.traffic.Packets++
+	}
 }
 
 // wait asks, under l.mu, until the answer is yes; false: the link is gone before. After
