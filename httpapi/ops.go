@@ -20,6 +20,14 @@ type OpsConfig struct {
 	Draining func() bool
 	// Databases returns which databases don't serve; nil: they all do.
 	Databases func() Databases
+	// Parts returns which parts of the program stand still; nil: none does.
+	Parts func() Parts
+}
+
+// Parts says which parts of a program stand still.
+type Parts struct {
+	Standing []string // each by name, with why
+	Working  bool     // some part goes on
 }
 
 // Databases says which databases don't serve, each by name.
@@ -30,8 +38,8 @@ type Databases struct {
 }
 
 // NewOps returns the handler of the ops listener: /healthz says that the process runs,
-// /readyz whether it should be sent requests, and which databases don't serve, /metrics
-// everything else. Nothing here is ever shed.
+// /readyz whether it should be sent requests, which databases don't serve, and which parts
+// stand still, /metrics everything else. Nothing here is ever shed.
 func NewOps(c OpsConfig) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -52,8 +60,12 @@ func NewOps(c OpsConfig) http.Handler {
 		if c.Databases != nil {
 			d = c.Databases()
 		}
-		h := health{Status: "ready", Unavailable: d.Unavailable, ReadOnly: d.ReadOnly}
-		if !d.Serving {
+		p := Parts{Working: true}
+		if c.Parts != nil {
+			p = c.Parts()
+		}
+		h := health{Status: "ready", Unavailable: d.Unavailable, ReadOnly: d.ReadOnly, Standing: p.Standing}
+		if !d.Serving || !p.Working {
 			h.Status = "unavailable"
 			answerOps(w, http.StatusServiceUnavailable, h)
 			return
@@ -70,6 +82,7 @@ type health struct {
 	WaitingFor  []string `json:"waiting_for,omitempty"`
 	Unavailable []string `json:"unavailable,omitempty"`
 	ReadOnly    []string `json:"read_only,omitempty"`
+	Standing    []string `json:"standing_still,omitempty"`
 }
 
 func answerOps(w http.ResponseWriter, status int, h health) {

@@ -13,6 +13,7 @@ func TestOps(t *testing.T) {
 	var waiting []string
 	draining := false
 	databases := Databases{Serving: true}
+	parts := Parts{Working: true}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "octopay_something"}))
 	ops := NewOps(OpsConfig{
@@ -20,6 +21,7 @@ func TestOps(t *testing.T) {
 		Ready:     func(context.Context) []string { return waiting },
 		Draining:  func() bool { return draining },
 		Databases: func() Databases { return databases },
+		Parts:     func() Parts { return parts },
 	})
 	ask := func(method, path string) (int, string) {
 		w := httptest.NewRecorder()
@@ -65,6 +67,20 @@ func TestOps(t *testing.T) {
 		}
 	}
 	databases = Databases{Serving: true}
+	for _, tc := range []struct {
+		parts  Parts
+		status int
+		body   string
+	}{
+		{Parts{Standing: []string{"a: b"}, Working: true}, 200, `{"status":"ready","standing_still":["a: b"]}`},
+		{Parts{Standing: []string{"a: b"}}, 503, `{"status":"unavailable","standing_still":["a: b"]}`},
+	} {
+		parts = tc.parts
+		if status, body := ask("GET", "/readyz"); status != tc.status || body != tc.body {
+			t.Errorf("%+v: %d %s", tc.parts, status, body)
+		}
+	}
+	parts = Parts{Working: true}
 	if status, body := ask("GET", "/metrics"); status != 200 || !strings.Contains(body, "octopay_something 0") {
 		t.Errorf("%d %s", status, body)
 	}

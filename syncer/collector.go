@@ -45,6 +45,7 @@ type collector struct {
 	stale   once        // no fresh stamp
 	pressed atomic.Bool // the stream is full, for the purge
 	now     func() time.Time
+	note    func(kind int, why string) // why marks stand still; "": they don't
 
 	purgeEvery time.Duration
 	// Of each database, by schema.
@@ -218,19 +219,20 @@ func read(ctx context.Context, r source.Reader, batches chan<- source.Batch) err
 // stamp renews the clock's stamp. The pause varies, so that several clocks of one
 // server don't keep each other from a fresh answer for ever.
 func (c *collector) stamp(ctx context.Context, promised schema.Millis, marks *marker) error {
-	clock, err := c.source.Clock(ctx)
+	stamps, err := c.source.Clock(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = clock.Close() }()
+	defer func() { _ = stamps.Close() }()
 	back := backstep{promised: promised}
 	for {
-		s, err := clock.Stamp(ctx)
+		s, err := stamps.Stamp(ctx)
 		pause := source.StampInterval + rand.N(source.StampInterval/3)
 		switch {
 		case errors.Is(err, source.ErrNotFresh):
 			if c.stale.begins() {
 				c.log.Warn("no fresh stamp; marks stand still", "server", c.server, "error", err)
+				c.note(clock, "no fresh stamp: somebody else reads innodb_trx all the time, or the system's time zone is wrong")
 			}
 			pause += rand.N(2 * source.StampInterval)
 		case err != nil:
@@ -238,6 +240,7 @@ func (c *collector) stamp(ctx context.Context, promised schema.Millis, marks *ma
 		default:
 			if c.stale.ends() {
 				c.log.Info("stamps are fresh again", "server", c.server)
+				c.note(clock, "")
 			}
 			if by := back.by(s.Now, time.Now()); by > 0 {
 				c.metrics.clockBack.Inc()
@@ -434,6 +437,7 @@ func (c *collector) sayFull() {
 		c.pressed.Store(true)
 		c.metrics.full.Set(1)
 		c.log.Warn("the stream is full; the log is the buffer until there is room", "server", c.server)
+		c.note(room, "the stream is full, since some database doesn't apply it")
 	}
 }
 
@@ -442,6 +446,7 @@ func (c *collector) sayNotFull() {
 		c.pressed.Store(false)
 		c.metrics.full.Set(0)
 		c.log.Info("the stream has room again", "server", c.server)
+		c.note(room, "")
 	}
 }
 

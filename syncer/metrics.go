@@ -164,6 +164,18 @@ func (m *metrics) reading(server string) (clockReading, bool) {
 	return r, ok
 }
 
+// markAge returns the age of the newest mark that this process published of a server.
+func (m *metrics) markAge(server string) (time.Duration, bool) {
+	clock, ok := m.reading(server)
+	c := m.collectors[server]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !ok || c.at == 0 {
+		return 0, false
+	}
+	return time.Duration(clock.since(c.at) * float64(time.Second)), true
+}
+
 // Describe implements prometheus.Collector.
 func (s *Service) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{lagDesc, markLagDesc, bytesDesc, deletesDesc} {

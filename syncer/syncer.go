@@ -71,7 +71,8 @@ type Service struct {
 	purgeEvery time.Duration
 
 	mu    sync.Mutex
-	loops map[string]string // what each is doing or waiting for, by name
+	loops map[string]string  // what each is doing or waiting for, by name
+	notes map[noteKey]string // why the marks of one that runs stand still, by name
 }
 
 // New returns a Service of parts.
@@ -93,7 +94,7 @@ func New(c Config) (*Service, error) {
 	if len(c.Targets) != c.Map.Size() {
 		return nil, fmt.Errorf("syncer: there are %d targets for %d databases", len(c.Targets), c.Map.Size())
 	}
-	return &Service{c: c, metrics: newMetrics(c), purgeEvery: purgeEvery, loops: map[string]string{}}, nil
+	return &Service{c: c, metrics: newMetrics(c), purgeEvery: purgeEvery, loops: map[string]string{}, notes: map[noteKey]string{}}, nil
 }
 
 // A MariaDBConfig says how a Service over MariaDB connects.
@@ -160,13 +161,21 @@ func (s *Service) Run(ctx context.Context) error {
 			server: name, source: src, stream: s.c.Stream, targets: s.c.Targets,
 			log: s.c.Log, metrics: s.metrics.collector(name), now: s.c.Now, purgeEvery: s.purgeEvery,
 			known: map[string]apply.Progress{}, dropped: map[string]bool{},
+			note: func(kind int, why string) { s.note("collector/"+name, kind, why) },
 		}
 		g.Go(func() error { s.keep(ctx, "collector/"+name, c.run); return nil })
 		g.Go(func() error { s.watchClock(ctx, name, src); return nil })
 	}
 	for _, t := range s.c.Targets {
 		schema := t.Place().Schema
-		a := &apply.Applier{Map: s.c.Map, Stream: s.c.Stream, Target: t, Applied: s.metrics.applier(schema).applied}
+		a := &apply.Applier{Map: s.c.Map, Stream: s.c.Stream, Target: t, Applied: func(r apply.Report) {
+			s.metrics.applier(schema).applied(r)
+			why := ""
+			if r.Letters > 0 {
+				why = fmt.Sprintf("%d dead letters are open; its marks stand still until they are settled, see octopay mirror dead-letters", r.Letters)
+			}
+			s.note("applier/"+schema, room, why)
+		}}
 		g.Go(func() error {
 			s.keep(ctx, "applier/"+schema, func(ctx context.Context) error {
 				defer s.metrics.applier(schema).stopped()
@@ -183,24 +192,29 @@ const (
 	pauseMax = 5 * time.Second
 	// A life this long was a good one: what ended it is new.
 	goodLife = 10 * time.Second
+	// A loop that waits for its lease for so long waits for another process.
+	waitsFor = 2 * time.Second
 )
-
-// running is the state of a loop that has its lease and no fault.
-const running = "running"
 
 // keep runs f under a lease again and again until ctx ends.
 func (s *Service) keep(ctx context.Context, name string, f func(ctx context.Context) error) {
 	pause := pauseMin
-	s.say(name, "waiting for its lease", nil)
+	s.say(name, waiting, nil)
 	for {
 		begin := time.Now()
+		held := s.later(waitsFor, name, waiting)
 		err := s.c.Leaser.Hold(ctx, name, func(ctx context.Context) error {
+			held()
 			begin = time.Now()
-			defer s.sayRunning(name)()
+			// After a while: one that fails at once, again and again, doesn't run.
+			defer s.later(pauseMin, name, running)()
+			defer s.note(name, room, "")
+			defer s.note(name, clock, "")
 			return f(ctx)
 		})
+		held()
 		if ctx.Err() != nil {
-			s.say(name, "stopped", nil)
+			s.say(name, stopped, nil)
 			return
 		}
 		if errors.Is(err, apply.ErrStalled) || errors.Is(err, source.ErrStalled) {
@@ -215,7 +229,7 @@ func (s *Service) keep(ctx context.Context, name string, f func(ctx context.Cont
 			pause = pauseMin
 		}
 		if sleep(ctx, pause) != nil {
-			s.say(name, "stopped", nil)
+			s.say(name, stopped, nil)
 			return
 		}
 		pause = min(2*pause, pauseMax)
@@ -227,7 +241,7 @@ func reason(err error) string {
 	case err == nil:
 		return "ended"
 	case errors.Is(err, apply.ErrMoved), errors.Is(err, stream.ErrSuperseded):
-		return "another process does the same"
+		return doubled
 	case errors.Is(err, context.Canceled):
 		return "the lease was lost"
 	}
@@ -259,38 +273,6 @@ func withoutDigits(s string) string {
 		}
 		return r
 	}, s)
-}
-
-// sayRunning says that a loop is running, after a while: one that fails at once, again
-// and again, isn't. The function it returns takes that back when it is too late.
-func (s *Service) sayRunning(name string) (over func()) {
-	var mu sync.Mutex
-	ended := false
-	timer := time.AfterFunc(pauseMin, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !ended {
-			s.say(name, running, nil)
-		}
-	})
-	return func() {
-		timer.Stop()
-		mu.Lock()
-		defer mu.Unlock()
-		ended = true
-	}
-}
-
-// States returns what each collector and applier is doing: "running", or why not, by
-// lease name.
-func (s *Service) States() map[string]string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make(map[string]string, len(s.loops))
-	for name, what := range s.loops {
-		out[name] = what
-	}
-	return out
 }
 
 // watchClock keeps a reading of a server's clock, for the lag.

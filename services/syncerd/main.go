@@ -125,5 +125,7 @@ func underOneMap(ctx context.Context, c config, program *boot.Program, databases
 	defer func() { err = errors.Join(err, service.Close()) }()
 	program.Registry.MustRegister(service)
 	defer program.Registry.Unregister(service)
+	program.Standing(service.Standing)
+	defer program.Standing(nil)
 	return service.Run(ctx)
 }

@@ -26,7 +26,8 @@ type Program struct {
 	Ready    *Readiness
 
 	shared    Shared
-	databases atomic.Pointer[cluster.Cluster] // nil: not open yet
+	databases atomic.Pointer[cluster.Cluster]      // nil: not open yet
+	standing  atomic.Pointer[func() httpapi.Parts] // nil: no parts are told
 }
 
 // Start reads the arguments (-config FILE) and the settings of a program into config;
@@ -81,6 +82,7 @@ func (p *Program) Ops(addr string) (Part, net.Addr, error) {
 		Ready:     func(context.Context) []string { return p.Ready.Missing() },
 		Draining:  p.Ready.Draining,
 		Databases: p.health,
+		Parts:     p.parts,
 	})
 	return HTTP("ops", l, httpapi.NewServer(handler, p.Log), time.Second, nil), l.Addr(), nil
 }
@@ -127,6 +129,26 @@ func (p *Program) Cluster(ctx context.Context, c cluster.Config) (*cluster.Clust
 // before those that use them.
 func (p *Program) Handles(databases *cluster.Cluster) Part {
 	return Part{"databases", func(ctx context.Context) error { return databases.Run(ctx, p.Log) }}
+}
+
+// Standing sets who tells which parts of the program stand still; nil: nobody.
+func (p *Program) Standing(f func() (standing []string, working bool)) {
+	if f == nil {
+		p.standing.Store(nil)
+		return
+	}
+	parts := func() httpapi.Parts {
+		standing, working := f()
+		return httpapi.Parts{Standing: standing, Working: working}
+	}
+	p.standing.Store(&parts)
+}
+
+func (p *Program) parts() httpapi.Parts {
+	if f := p.standing.Load(); f != nil {
+		return (*f)()
+	}
+	return httpapi.Parts{Working: true}
 }
 
 // health says which databases don't serve.
