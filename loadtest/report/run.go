@@ -17,7 +17,7 @@ type Run struct {
 	Offered     int64              `json:"offered"`      // requests that were due; closed loop: that were sent
 	Sent        int64              `json:"sent"`
 	Dropped     int64              `json:"dropped"`    // due and never sent
-	ByAnswer    map[string]int64   `json:"by_answer"`  // by status, "201"; "error": no answer
+	ByAnswer    map[string]int64   `json:"by_answer"`  // by status and problem code: "201", "503 overloaded"; or one of the answers below
 	PerSecond   float64            `json:"per_second"` // answers of success
 	LatencyMs   Quantiles          `json:"latency_ms"` // from the intended send time; closed loop: from the sending
 	LagMs       Quantiles          `json:"lag_ms"`     // from the intended to the real send time; open loop
@@ -26,6 +26,16 @@ type Run struct {
 	Check       *Check             `json:"check,omitempty"`
 	Invalid     []string           `json:"invalid,omitempty"` // why its figures mean nothing; none: they do
 }
+
+// What stands in place of a status.
+const (
+	Timeout     = "timeout" // no answer in the time that the generator waits
+	NoAnswer    = "error"   // no answer: not connected, or the connection broke
+	OtherAnswer = "other"   // answered with a code beyond AnswersMax different ones
+)
+
+// AnswersMax bounds how many different answers are counted.
+const AnswersMax = 64
 
 // Quantiles are of a distribution, in one unit.
 type Quantiles struct {

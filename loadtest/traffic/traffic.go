@@ -48,6 +48,36 @@ type Share struct {
 	Weight int // of all weights
 }
 
+// ParseMix reads a mix such as "create" or "create=3,get=5".
+func ParseMix(text string) ([]Share, error) {
+	var mix []Share
+	for part := range strings.SplitSeq(text, ",") {
+		name, weight, weighted := strings.Cut(part, "=")
+		s := Share{Kind: Kind(name), Weight: 1}
+		if weighted {
+			var err error
+			if s.Weight, err = strconv.Atoi(weight); err != nil {
+				return nil, fmt.Errorf("traffic: %q is no weight", weight)
+			}
+		}
+		if err := s.check(); err != nil {
+			return nil, err
+		}
+		mix = append(mix, s)
+	}
+	return mix, nil
+}
+
+func (s Share) check() error {
+	switch {
+	case !slices.Contains(Kinds, s.Kind):
+		return fmt.Errorf("traffic: there is no kind of request %q", s.Kind)
+	case s.Weight < 1 || s.Weight > weightsMax:
+		return fmt.Errorf("traffic: the weight of %s must be from 1 to %d", s.Kind, weightsMax)
+	}
+	return nil
+}
+
 // An Order is what a create asks for.
 type Order struct {
 	UID, BID   int64
@@ -131,12 +161,10 @@ func New(c Config) (*Plan, error) {
 		return nil, errors.New("traffic: the hot buyer's share must be from 0 to 1")
 	}
 	for _, s := range c.Mix {
-		switch {
-		case !slices.Contains(Kinds, s.Kind):
-			return nil, fmt.Errorf("traffic: there is no kind of request %q", s.Kind)
-		case s.Weight < 1 || s.Weight > weightsMax:
-			return nil, fmt.Errorf("traffic: the weight of %s must be from 1 to %d", s.Kind, weightsMax)
-		case !s.Kind.Writes() && len(c.Known) == 0:
+		if err := s.check(); err != nil {
+			return nil, err
+		}
+		if !s.Kind.Writes() && len(c.Known) == 0 {
 			return nil, fmt.Errorf("traffic: there are no orders that %s could read", s.Kind)
 		}
 		p.weights += s.Weight
@@ -144,6 +172,18 @@ func New(c Config) (*Plan, error) {
 	}
 	p.merchantShare = shares(c.Merchants, c.Zipf)
 	return p, nil
+}
+
+// Scenario says what the requests are, as ParseMix reads it.
+func (p *Plan) Scenario() string {
+	if len(p.Mix) == 1 {
+		return string(p.Mix[0].Kind)
+	}
+	var parts []string
+	for _, s := range p.Mix {
+		parts = append(parts, fmt.Sprintf("%s=%d", s.Kind, s.Weight))
+	}
+	return strings.Join(parts, ",")
 }
 
 // Request returns request n.

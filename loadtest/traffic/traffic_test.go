@@ -125,6 +125,25 @@ func TestSharesAreWhatWasAskedFor(t *testing.T) {
 	near("the first merchant's", float64(first)/float64(creates), 1/5.187) // 1/H(100)
 }
 
+func TestAMixIsReadAsItIsWritten(t *testing.T) {
+	for text, scenario := range map[string]string{
+		"get": "get", "get=7": "get", "create=3,look-up": "create=3,look-up=1", "create=1,repeat=2,list-by-bid=3": "create=1,repeat=2,list-by-bid=3",
+	} {
+		mix, err := ParseMix(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := plan(t, Config{Run: "r1", Mix: mix, Known: known}).Scenario(); got != scenario {
+			t.Errorf("%q is %q, want %q", text, got, scenario)
+		}
+	}
+	for _, text := range []string{"", "pay", "get=0", "get=", "get=1.5", "get,", "get=1=2", " get"} {
+		if mix, err := ParseMix(text); err == nil {
+			t.Errorf("%q is %v", text, mix)
+		}
+	}
+}
+
 func TestWhatIsWrongWithAPlanIsNamed(t *testing.T) {
 	for want, c := range map[string]Config{
 		"name":            {Run: "A"},

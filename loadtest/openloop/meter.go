@@ -1,0 +1,214 @@
+package openloop
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+
+	"github.com/octopay/octopay/loadtest/report"
+	"github.com/octopay/octopay/loadtest/traffic"
+)
+
+// A meter turns results into figures. One goroutine uses it.
+type meter struct {
+	due   *schedule
+	start time.Time
+	c     Config
+
+	latency, lag *hdrhistogram.Histogram // µs
+	sent         int64
+	byAnswer     map[string]int64
+	unreadable   int64 // creates that were answered without an order id
+	acks         []string
+
+	seconds []report.Second
+	open    map[int]*hdrhistogram.Histogram // latencies of the seconds that miss answers
+	answers []int64                         // by second
+	shown   int                             // seconds that progress has passed on
+}
+
+// What a histogram can hold; what is longer counts as this long.
+const longest = int64(time.Hour / time.Microsecond)
+
+func newMeter(due *schedule, start time.Time, c Config) *meter {
+	m := &meter{
+		due: due, start: start, c: c,
+		latency: hdrhistogram.New(1, longest, 3), lag: hdrhistogram.New(1, longest, 3),
+		byAnswer: map[string]int64{}, open: map[int]*hdrhistogram.Histogram{},
+	}
+	n := int((c.Duration + time.Second - 1) / time.Second)
+	m.answers = make([]int64, n)
+	before := 0
+	for i := range n {
+		until := due.due(time.Duration(i+1) * time.Second)
+		m.seconds = append(m.seconds, report.Second{At: i, Offered: int64(until - before), ByAnswer: map[string]int64{}})
+		before = until
+	}
+	return m
+}
+
+// add counts one result.
+func (m *meter) add(r *vegeta.Result) {
+	due := m.due.at(int(r.Seq))
+	latency := r.End().Sub(m.start.Add(due))
+	lag := r.Timestamp.Sub(m.start.Add(due))
+	record(m.latency, latency)
+	record(m.lag, lag)
+
+	answer := m.answer(r)
+	m.sent++
+	m.byAnswer[answer]++
+	i := min(int(due/time.Second), len(m.seconds)-1)
+	s := &m.seconds[i]
+	s.ByAnswer[answer]++
+	h := m.open[i]
+	if h == nil {
+		h = hdrhistogram.New(1, longest, 2)
+		m.open[i] = h
+	}
+	record(h, latency)
+	if m.answers[i]++; m.answers[i] == s.Offered {
+		m.close(i)
+	}
+}
+
+// answer says how a request was answered, and keeps the id of an acknowledged order.
+func (m *meter) answer(r *vegeta.Result) string {
+	switch {
+	case r.Code == 0 && r.Latency >= m.c.Timeout:
+		return report.Timeout
+	case r.Code == 0:
+		return report.NoAnswer
+	}
+	status := strconv.Itoa(int(r.Code))
+	if r.Code >= 300 {
+		if code := between(r.Body, `"code":"`); code != "" {
+			return m.known(status + " " + code)
+		}
+		return status
+	}
+	if r.Method == "POST" {
+		if id := between(r.Body, `"order_id":"`); id != "" {
+			m.acks = append(m.acks, id)
+		} else {
+			m.unreadable++
+		}
+	}
+	return status
+}
+
+// known returns an answer that may be counted by itself: a service that makes up codes
+// must not make up figures without end.
+func (m *meter) known(answer string) string {
+	if _, ok := m.byAnswer[answer]; !ok && len(m.byAnswer) >= report.AnswersMax {
+		return report.OtherAnswer
+	}
+	return answer
+}
+
+// between returns what stands from start to the next quote.
+func between(b []byte, start string) string {
+	_, b, _ = bytes.Cut(b, []byte(start))
+	b, _, ok := bytes.Cut(b, []byte{'"'})
+	if !ok {
+		return ""
+	}
+	return string(b)
+}
+
+// close ends a second whose answers are all there, or will not come.
+func (m *meter) close(i int) {
+	if h := m.open[i]; h != nil {
+		q := quantiles(h)
+		m.seconds[i].LatencyMs = &q
+		delete(m.open, i)
+	}
+}
+
+// progress passes on what is known of the seconds that have ended.
+func (m *meter) progress(elapsed time.Duration) {
+	for ; m.shown < len(m.seconds) && time.Duration(m.shown+1)*time.Second <= elapsed; m.shown++ {
+		if m.c.Second == nil {
+			continue
+		}
+		s := m.seconds[m.shown]
+		s.ByAnswer = clone(s.ByAnswer)
+		if h := m.open[m.shown]; h != nil {
+			q := quantiles(h)
+			s.LatencyMs = &q
+		}
+		m.c.Second(s)
+	}
+}
+
+// run returns the figures.
+func (m *meter) run(plan *traffic.Plan) report.Run {
+	for i := range m.seconds {
+		m.close(i)
+	}
+	m.progress(time.Since(m.start))
+	run := report.Run{
+		Scenario: plan.Scenario(), Generator: "open loop, " + m.c.Pace.String(), Seed: plan.Seed,
+		Started: m.start.UTC(), DurationSec: m.c.Duration.Seconds(),
+		Offered: int64(m.due.n), Sent: m.sent, Dropped: int64(m.due.n) - m.sent,
+		ByAnswer: m.byAnswer, LatencyMs: quantiles(m.latency), LagMs: quantiles(m.lag), Seconds: m.seconds,
+	}
+	run.PerSecond = float64(run.Succeeded()) / run.DurationSec
+	run.Invalid = invalid(run)
+	if m.unreadable > 0 {
+		run.Invalid = append(run.Invalid, fmt.Sprintf("%d writes were answered with success and without an order id: nobody can look for them", m.unreadable))
+	}
+	return run
+}
+
+// The rules of a valid run. The latency of a request holds its lag, so a lag that is
+// small beside it changes nothing; below lagAlways it is how exactly a machine can
+// wait.
+const (
+	sentLeast = 0.99
+	lagAlways = 5.0   // ms
+	lagNever  = 100.0 // ms
+	lagShare  = 0.1   // of the latency's 99th percentile
+)
+
+// invalid returns why the figures of a run mean nothing.
+func invalid(r report.Run) (why []string) {
+	if float64(r.Sent) < sentLeast*float64(r.Offered) {
+		why = append(why, fmt.Sprintf("the generator sent %d of %d requests, %.1f %%; it must send 99 %%",
+			r.Sent, r.Offered, 100*float64(r.Sent)/float64(r.Offered)))
+	}
+	if limit := max(lagAlways, min(lagNever, lagShare*r.LatencyMs.P99)); r.LagMs.P99 > limit {
+		why = append(why, fmt.Sprintf("the generator was late: the 99th percentile of its lag is %.1f ms, with %.1f ms of latency it may be %.1f ms",
+			r.LagMs.P99, r.LatencyMs.P99, limit))
+	}
+	if r.Offered == 0 {
+		why = append(why, "nothing was offered")
+	} else if r.ByAnswer[report.NoAnswer]+r.ByAnswer[report.Timeout] == r.Sent {
+		why = append(why, "no request was answered")
+	}
+	return why
+}
+
+func record(h *hdrhistogram.Histogram, d time.Duration) {
+	_ = h.RecordValue(min(max(0, d.Microseconds()), longest)) // within its range: no error
+}
+
+func quantiles(h *hdrhistogram.Histogram) report.Quantiles {
+	ms := func(us int64) float64 { return float64(us) / 1000 }
+	return report.Quantiles{
+		P50: ms(h.ValueAtQuantile(50)), P90: ms(h.ValueAtQuantile(90)), P99: ms(h.ValueAtQuantile(99)),
+		P999: ms(h.ValueAtQuantile(99.9)), Max: ms(h.Max()),
+	}
+}
+
+func clone(m map[string]int64) map[string]int64 {
+	out := make(map[string]int64, len(m))
+	for k, v := range m {
+		out[k] = v
+	}
+	return out
+}

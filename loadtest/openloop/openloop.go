@@ -1,0 +1,163 @@
+// Package openloop sends requests when they are due, whether or not earlier ones were
+// answered, as buyers do who don't know of each other.
+//
+// When request n is due is a function of the pace and of n. Its latency counts from
+// that moment: a service that stands still for two seconds keeps all waiting who were
+// due meanwhile, and the figures say so, also where the generator itself couldn't send
+// in time. How far it was behind is measured beside it, and a run in which that is too
+// much says that its figures mean nothing.
+//
+// It sends with vegeta. What a request is decides package traffic; whether what was
+// acknowledged is stored, package check.
+package openloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+
+	"github.com/octopay/octopay/loadtest/report"
+	"github.com/octopay/octopay/loadtest/traffic"
+)
+
+// A Config is how to send. Zero values are the defaults.
+type Config struct {
+	URL        string // of the service: scheme, host, port
+	Key        string // sent as Authorization: Bearer; none
+	Pace       Pace
+	Duration   time.Duration
+	Timeout    time.Duration // of one request, from when it is sent; 10 s
+	WorkersMax int           // requests under way at most; 2000
+	// Second is called when a second has ended with what is known of it then: answers
+	// of its requests that come later are missing. The run's own series has them.
+	Second func(report.Second)
+}
+
+// lateMax is how far behind a request may still be sent: what is due and not sent then
+// is dropped, so that a run ends.
+const lateMax = 100 * time.Millisecond
+
+// answerMax is how much of an answer is kept to be looked at: an order, or a problem.
+const answerMax = 4 << 10
+
+// Run sends the requests of plan, from number 0 on, until c.Duration has passed, and
+// waits for their answers. Beside the figures it returns the order id of every create
+// that was answered 201 or 200. When ctx ends sending ends; what was measured until
+// then is returned with ctx's error.
+func Run(ctx context.Context, plan *traffic.Plan, c Config) (report.Run, []string, error) {
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second
+	}
+	if c.WorkersMax == 0 {
+		c.WorkersMax = 2000
+	}
+	base, err := url.Parse(c.URL)
+	switch {
+	case err != nil:
+		return report.Run{}, nil, fmt.Errorf("openloop: %w", err)
+	case base.Host == "" || base.Scheme != "http" && base.Scheme != "https":
+		return report.Run{}, nil, errors.New("openloop: the URL must be like http://127.0.0.1:8080")
+	case c.Timeout < 0 || c.WorkersMax < 0:
+		return report.Run{}, nil, errors.New("openloop: neither time-out nor workers can be below 0")
+	}
+	due, err := c.Pace.schedule(c.Duration)
+	if err != nil {
+		return report.Run{}, nil, err
+	}
+
+	transport := &http.Transport{
+		MaxIdleConns: c.WorkersMax, MaxIdleConnsPerHost: c.WorkersMax, DisableCompression: true,
+	}
+	defer transport.CloseIdleConnections()
+	attacker := vegeta.NewAttacker(
+		vegeta.Client(&http.Client{
+			Transport: transport, Timeout: c.Timeout,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}),
+		vegeta.Workers(uint64(min(c.WorkersMax, 64))), vegeta.MaxWorkers(uint64(c.WorkersMax)), vegeta.MaxBody(answerMax),
+	)
+	clock := &pacer{ctx: ctx, due: due, last: c.Duration + lateMax, began: make(chan struct{})}
+	header := http.Header{}
+	if c.Key != "" {
+		header.Set("Authorization", "Bearer "+c.Key)
+	}
+	cpu := ownCPU()
+	results := attacker.Attack(targeter(plan, strings.TrimSuffix(c.URL, "/"), header), clock, 0, "")
+	<-clock.began
+
+	m := newMeter(due, clock.start, c)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for running := true; running; {
+		select {
+		case r, ok := <-results:
+			if running = ok; ok {
+				m.add(r)
+			}
+		case now := <-tick.C:
+			m.progress(now.Sub(clock.start))
+		}
+	}
+	run := m.run(plan)
+	run.CPUSec = map[string]float64{"generator": (ownCPU() - cpu).Seconds()}
+	return run, m.acks, ctx.Err()
+}
+
+// targeter makes the requests of plan, one after the other.
+func targeter(plan *traffic.Plan, base string, header http.Header) vegeta.Targeter {
+	var next atomic.Uint64
+	withBody := header.Clone()
+	withBody.Set("Content-Type", "application/json")
+	return func(t *vegeta.Target) error {
+		r := plan.Request(next.Add(1) - 1)
+		t.Method, t.URL, t.Body, t.Header = r.Method, base+r.Target, r.Body, header
+		if r.Body != nil {
+			t.Header = withBody
+		}
+		return nil
+	}
+}
+
+// A pacer tells vegeta how long to wait before the next request.
+type pacer struct {
+	ctx  context.Context // ends the run
+	due  *schedule
+	last time.Duration // after it nothing is sent
+
+	once  sync.Once
+	began chan struct{} // closed when start is set
+	start time.Time
+}
+
+// Pace implements vegeta.Pacer. It is called by one goroutine.
+func (p *pacer) Pace(elapsed time.Duration, hits uint64) (wait time.Duration, stop bool) {
+	p.once.Do(func() {
+		p.start = time.Now().Add(-elapsed)
+		close(p.began)
+	})
+	if hits >= uint64(p.due.n) || elapsed > p.last || p.ctx.Err() != nil {
+		return 0, true
+	}
+	return max(0, p.due.at(int(hits))-elapsed), false
+}
+
+// Rate implements vegeta.Pacer, which shows it and does nothing by it.
+func (p *pacer) Rate(time.Duration) float64 { return 0 }
+
+// ownCPU is what this process has used.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
