@@ -126,7 +126,7 @@ func (s *Service) Create(ctx context.Context, n New) (Created, error) {
 		if err != nil {
 			return Created{}, fmt.Errorf("%w: %w", ErrNoWorker, err)
 		}
-		r, err := s.insert(ctx, database, n.order(id))
+		r, err := s.insert(ctx, database, n.Order(id))
 		switch {
 		case errors.Is(err, ErrDuplicateID):
 			s.alarm(id)
@@ -178,8 +178,8 @@ func (s *Service) mintSoon(ctx context.Context, uid int64) (idgen.ID, error) {
 	}
 }
 
-// order returns the row that n becomes under id.
-func (n New) order(id idgen.ID) schema.Order {
+// Order returns the row that n becomes under id. Its UpdatedAt is the store's to set.
+func (n New) Order(id idgen.ID) schema.Order {
 	o := schema.Order{
 		ID: id.Snowflake(), UID: n.UID, BID: n.BID, OutTradeNo: n.OutTradeNo,
 		Amount: n.Amount, Currency: n.Currency, Subject: n.Subject, Metadata: n.Metadata,

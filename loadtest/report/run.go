@@ -63,7 +63,7 @@ type Check struct {
 	Found        int      `json:"found"` // acknowledged and in the truth
 	Missing      int      `json:"missing"`
 	Doubled      int      `json:"doubled"`
-	Wrong        int      `json:"wrong"`           // other content than was sent, or another place
+	Wrong        int      `json:"wrong"`           // other content than was sent, another place, or more open than can be
 	Unequal      int      `json:"unequal"`         // the mirror lacks it, has it otherwise, or has what the truth hasn't
 	Open         int      `json:"open"`            // stored, and never answered: their connection ended before
 	Mirror       bool     `json:"mirror"`          // the mirror was looked at

@@ -1,0 +1,285 @@
+package check_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/internal/localstack"
+	"github.com/octopay/octopay/loadtest/check"
+	"github.com/octopay/octopay/loadtest/traffic"
+	"github.com/octopay/octopay/ordersvc"
+	"github.com/octopay/octopay/ordersvc/mysqlstore"
+	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/shardmap"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A world is a run that is over: its orders in both clusters, by SQL.
+type world struct {
+	t      *testing.T
+	c      *cluster.Cluster
+	plan   *traffic.Plan
+	orders []schema.Order
+	acks   check.Acks
+}
+
+// newWorld stores n orders of a run, and as many of another among them.
+func newWorld(t *testing.T, n int) *world {
+	t.Helper()
+	s := localstack.Test(t, localstack.UID, localstack.BID)
+	w := &world{t: t, c: s.Cluster(t)}
+	var err error
+	if w.plan, err = traffic.New(traffic.Config{Run: "r1", Seed: 7, Zipf: 1}); err != nil {
+		t.Fatal(err)
+	}
+	other, err := traffic.New(traffic.Config{Run: "r2", Seed: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := mysqlstore.New(w.c)
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	id := idgen.FirstAt(time.Now().Add(-time.Minute))
+	batches := map[int][]schema.Order{}
+	for i := range n {
+		for _, p := range []*traffic.Plan{w.plan, other} {
+			id += 3 << 21
+			o := p.Order(uint64(i))
+			row := ordersvc.New{
+				Key:    ordersvc.Key{UID: o.UID, BID: o.BID, OutTradeNo: o.OutTradeNo},
+				Amount: o.Amount, Currency: o.Currency, Subject: o.Subject, Metadata: o.Metadata(),
+				ExpiresIn: 30 * time.Minute, Actor: "app", RequestID: "r-1",
+			}.Order(idgen.Make(o.UID, id))
+			d := w.c.Map().Locate(o.UID).Database
+			batches[d] = append(batches[d], row)
+		}
+	}
+	for d, rows := range batches {
+		for _, r := range store.Insert(t.Context(), d, rows) {
+			if r.Err != nil || r.Taken {
+				t.Fatalf("%+v", r)
+			}
+			w.copy(r.Order)
+			if _, ours := w.plan.Number(r.Order.OutTradeNo); ours {
+				w.orders = append(w.orders, r.Order)
+				w.acks = append(w.acks, r.Order.OrderID().String())
+			}
+		}
+	}
+	w.complete(time.Now().Add(time.Hour))
+	return w
+}
+
+// database returns the database of a cluster in which an order belongs, and its table.
+func (w *world) database(cl shardmap.Cluster, o schema.Order) (*cluster.Database, int) {
+	key := o.UID
+	if cl == shardmap.BID {
+		key = o.BID
+	}
+	at := w.c.Map().Locate(key)
+	return w.c.Database(cl, at.Database), at.Table
+}
+
+// exec runs a statement in which %s is a table, and returns how many rows it changed.
+func (w *world) exec(db *cluster.Database, table int, statement string, args ...any) int64 {
+	w.t.Helper()
+	conn, err := db.Conn(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close()
+	r, err := conn.ExecContext(w.t.Context(), fmt.Sprintf(statement, fmt.Sprintf("`%s`.order_%d", db.Schema(), table)), args...)
+	if err != nil {
+		w.t.Fatalf("%s: %v", statement, err)
+	}
+	n, _ := r.RowsAffected()
+	return n
+}
+
+const insert = "INSERT INTO %s VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+
+func (w *world) copy(o schema.Order) {
+	w.t.Helper()
+	db, table := w.database(shardmap.BID, o)
+	w.exec(db, table, insert, o.Values()...)
+}
+
+// complete sets the marks of the mirror.
+func (w *world) complete(until time.Time) {
+	w.t.Helper()
+	for n := range w.c.Map().Size() {
+		db := w.c.Database(shardmap.BID, n+1)
+		conn, err := db.Conn(w.t.Context())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		_, err = conn.ExecContext(w.t.Context(), "REPLACE INTO `"+db.Schema()+"`.mark (server, gtid, at) VALUES ('uid-a', '', ?)", schema.MillisOf(until))
+		_ = conn.Close()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// put makes the rows of an order what they were.
+func (w *world) put(o schema.Order) {
+	w.t.Helper()
+	for _, cl := range []shardmap.Cluster{shardmap.UID, shardmap.BID} {
+		for n := range w.c.Map().Size() {
+			db := w.c.Database(cl, n+1)
+			for table := range 10 {
+				w.exec(db, table, "DELETE FROM %s WHERE id = ?", o.ID)
+			}
+		}
+		db, table := w.database(cl, o)
+		w.exec(db, table, insert, o.Values()...)
+	}
+}
+
+// With one row deleted, changed, doubled or moved, in either cluster, the check fails and
+// names it; with everything back in its place it passes.
+func TestOneRowThatIsNotAsItMustBeIsNamed(t *testing.T) {
+	w := newWorld(t, 120)
+	run := func() (string, bool, map[string]int) {
+		t.Helper()
+		var seen int
+		got, err := check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, w.acks, check.Config{Mirror: true, Progress: func(done, of int) {
+			if done < seen || of != len(w.acks) {
+				t.Errorf("progress %d of %d after %d", done, of, seen)
+			}
+			seen = done
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen != len(w.acks) {
+			t.Errorf("progress ended at %d of %d", seen, len(w.acks))
+		}
+		if !got.Mirror || got.Acknowledged != len(w.acks) || got.Open != 0 {
+			t.Errorf("%+v", got)
+		}
+		return strings.Join(got.Named, "\n"), got.Fails(), map[string]int{
+			"missing": got.Missing, "doubled": got.Doubled, "wrong": got.Wrong, "unequal": got.Unequal, "not found": len(w.acks) - got.Found}
+	}
+	if named, fails, _ := run(); fails {
+		t.Fatalf("nothing was touched, and it fails:\n%s", named)
+	}
+	statement := func(text string, args ...any) func(db *cluster.Database, table int, o schema.Order) int64 {
+		return func(db *cluster.Database, table int, o schema.Order) int64 {
+			return w.exec(db, table, text, append(args, o.ID)...)
+		}
+	}
+	doubled := func(db *cluster.Database, table int, o schema.Order) int64 {
+		return w.exec(db, (table+1)%10, insert, o.Values()...)
+	}
+	for i, c := range []struct {
+		what   string
+		change func(db *cluster.Database, table int, o schema.Order) int64
+		truth  map[string]int // what it counts as in the truth …
+		mirror map[string]int // … and in the mirror
+	}{
+		{"deleted", statement("DELETE FROM %s WHERE id = ?"), map[string]int{"missing": 1, "unequal": 1, "not found": 1}, map[string]int{"unequal": 1}},
+		{"changed in its amount", statement("UPDATE %s SET amount = amount + 1 WHERE id = ?"), map[string]int{"wrong": 1, "unequal": 1}, map[string]int{"unequal": 1}},
+		{"changed in a letter's case", statement("UPDATE %s SET subject = LOWER(subject) WHERE id = ?"), map[string]int{"wrong": 1, "unequal": 1}, map[string]int{"unequal": 1}},
+		{"changed by a millisecond", statement("UPDATE %s SET updated_at = updated_at + INTERVAL 1000 MICROSECOND WHERE id = ?"), map[string]int{"unequal": 1}, map[string]int{"unequal": 1}},
+		{"given another number", statement("UPDATE %s SET out_trade_no = ? WHERE id = ?", "r2-900"), map[string]int{"wrong": 1, "unequal": 1}, map[string]int{"unequal": 1}},
+		{"doubled in the next table", doubled, map[string]int{"doubled": 1}, map[string]int{"unequal": 1}},
+		{"moved to the next table", func(db *cluster.Database, table int, o schema.Order) int64 {
+			return w.exec(db, table, "DELETE FROM %s WHERE id = ?", o.ID) * doubled(db, table, o)
+		}, map[string]int{"wrong": 1}, map[string]int{"unequal": 1}},
+		{"moved to another database", func(db *cluster.Database, table int, o schema.Order) int64 {
+			place := db.Place()
+			next := w.c.Database(place.Cluster, place.Number%w.c.Map().Size()+1)
+			return w.exec(db, table, "DELETE FROM %s WHERE id = ?", o.ID) * w.exec(next, table, insert, o.Values()...)
+		}, map[string]int{"wrong": 1}, map[string]int{"unequal": 1}},
+	} {
+		for cl, want := range map[shardmap.Cluster]map[string]int{shardmap.UID: c.truth, shardmap.BID: c.mirror} {
+			if want == nil {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s in the %s cluster", c.what, cl), func(t *testing.T) {
+				w.t = t
+				o := w.orders[(i*13+5)%len(w.orders)]
+				db, table := w.database(cl, o)
+				if n := c.change(db, table, o); n != 1 {
+					t.Fatalf("%d rows were changed", n)
+				}
+				named, fails, counts := run()
+				if !fails || !strings.HasPrefix(named, o.OrderID().String()+" ") {
+					t.Errorf("fails: %t, named\n%s", fails, named)
+				}
+				for kind, n := range counts {
+					if n != want[kind] {
+						t.Errorf("%d %s, want %d", n, kind, want[kind])
+					}
+				}
+				t.Log(named)
+				w.put(o)
+			})
+		}
+	}
+	w.t = t
+	if named, fails, _ := run(); fails {
+		t.Errorf("everything is back, and it fails:\n%s", named)
+	}
+}
+
+// A mirror that isn't complete past the newest order is awaited, and in vain it is no
+// verdict.
+func TestTheMirrorIsAwaited(t *testing.T) {
+	w := newWorld(t, 20)
+	run := func(ctx context.Context, within time.Duration) error {
+		_, err := check.Check(ctx, w.c, []*traffic.Plan{w.plan}, w.acks, check.Config{Mirror: true, Within: within})
+		return err
+	}
+	w.complete(time.Now().Add(-time.Hour))
+	if err := run(t.Context(), 300*time.Millisecond); !errors.Is(err, check.ErrIncomplete) || !strings.Contains(err.Error(), "octopay_bid_01") {
+		t.Errorf("error %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	// A row that comes late, as an applier brings it, is in.
+	late := w.orders[3]
+	db, table := w.database(shardmap.BID, late)
+	if n := w.exec(db, table, "DELETE FROM %s WHERE id = ?", late.ID); n != 1 {
+		t.Fatalf("%d rows", n)
+	}
+	done := make(chan error, 1)
+	go func() { done <- run(t.Context(), time.Minute) }()
+	w.copy(late)
+	w.complete(time.Now().Add(time.Hour))
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// What it reads over is what the programs use: a database that is away is an error, not
+// a missing order.
+func TestADatabaseThatIsAwayIsNoVerdict(t *testing.T) {
+	w := newWorld(t, 5)
+	db := w.c.Database(shardmap.UID, 3)
+	if err := db.Read(t.Context(), func(ctx context.Context, c *sql.Conn) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	w.exec(db, 0, "RENAME TABLE %[1]s TO `"+db.Schema()+"`.gone")
+	if _, err := check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, w.acks, check.Config{}); err == nil {
+		t.Error("a table is missing, and the check says something of its orders")
+	} else {
+		t.Log(err)
+	}
+}
