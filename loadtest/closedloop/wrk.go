@@ -1,0 +1,172 @@
+package closedloop
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/octopay/octopay/loadtest/report"
+)
+
+//go:embed reader.lua
+var reader []byte
+
+// errNoWrk tells how to get it.
+var errNoWrk = errors.New("closedloop: no wrk here; install it: sudo apt-get update && sudo apt-get install -y --no-install-recommends wrk")
+
+// find returns the path of wrk, and installs it first where that is possible.
+func find(ctx context.Context) (string, error) {
+	path, err := exec.LookPath("wrk")
+	if err == nil {
+		return path, nil
+	}
+	if _, err := os.Stat("/etc/debian_version"); err != nil || os.Geteuid() != 0 {
+		return "", errNoWrk
+	}
+	for _, args := range [][]string{
+		{"-q", "-o", "DPkg::Lock::Timeout=300", "update"},
+		{"-q", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "--no-install-recommends", "wrk"},
+	} {
+		cmd := exec.CommandContext(ctx, "apt-get", args...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w\napt-get %v: %w\n%s", errNoWrk, args, err, out)
+		}
+	}
+	if path, err = exec.LookPath("wrk"); err != nil {
+		return "", errNoWrk
+	}
+	return path, nil
+}
+
+// A wrkRun is one run of wrk over the requests in dir.
+type wrkRun struct {
+	binary, dir string
+	config      Config
+	duration    time.Duration
+	progress    func(report.Second) // nil: none
+}
+
+// An outcome is what wrk did.
+type outcome struct {
+	DurationUS int64            `json:"duration_us"`
+	Answered   int64            `json:"answered"`
+	Sent       int64            `json:"sent"`
+	IDs        int64            `json:"ids"`
+	Empty      int              `json:"empty"` // threads whose requests ran out
+	ByAnswer   map[string]int64 `json:"by_answer"`
+	Connect    int64            `json:"connect"` // connections that broke when they were made, read, written
+	Read       int64            `json:"read"`
+	Write      int64            `json:"write"`
+	Late       int64            `json:"late"`
+	LatencyUS  [5]float64       `json:"latency_us"`
+
+	started time.Time
+	cpu     time.Duration
+	acks    []string
+	seconds []report.Second
+}
+
+// run runs wrk to its end, or until ctx ends or its requests have run out.
+func (w wrkRun) run(ctx context.Context) (o outcome, err error) {
+	if err := os.WriteFile(filepath.Join(w.dir, "reader.lua"), reader, 0o600); err != nil {
+		return o, err
+	}
+	c := w.config
+	cmd := exec.Command(w.binary, "-s", "reader.lua", "-c", strconv.Itoa(c.Connections), "-t", strconv.Itoa(c.Threads),
+		"-d", fmt.Sprintf("%ds", w.duration/time.Second), "-T", fmt.Sprintf("%ds", late/time.Second), c.URL)
+	cmd.Dir = w.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	o.started = time.Now()
+	if err := cmd.Start(); err != nil {
+		return o, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+
+	series := newSeries(w.dir, c.Threads)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(w.duration + late + 10*time.Second)
+	defer limit.Stop()
+	var stuck error
+	for running := true; running; {
+		select {
+		case err = <-ended:
+			running = false
+		case <-tick.C:
+			if e := series.read(); e != nil {
+				return o, errors.Join(e, cmd.Process.Kill(), <-ended)
+			}
+			series.pass(series.ended(), w.progress)
+			if series.empty || ctx.Err() != nil {
+				// It ends as when its time is over. In its first moments it ignores
+				// signals, so this is said again with the next tick.
+				_ = cmd.Process.Signal(syscall.SIGINT)
+			}
+		case <-limit.C:
+			stuck = errors.New("closedloop: wrk did not end")
+			_ = cmd.Process.Kill()
+		}
+	}
+	if err != nil || stuck != nil {
+		return o, errors.Join(stuck, fmt.Errorf("closedloop: wrk: %w\n%s", err, said.Bytes()))
+	}
+	o.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	if err := w.collect(&o); err != nil {
+		return o, fmt.Errorf("%w\nwrk says:\n%s", err, said.Bytes())
+	}
+	if err := series.read(); err != nil {
+		return o, err
+	}
+	// The threads end up to a tenth of a second late; a part of a second isn't shown.
+	for at := range int(o.DurationUS / 1e6) {
+		o.seconds = append(o.seconds, series.second(at))
+	}
+	series.pass(len(o.seconds), w.progress)
+	return o, ctx.Err()
+}
+
+// collect reads what wrk's threads wrote, and makes sure that it is all there.
+func (w wrkRun) collect(o *outcome) error {
+	result, err := os.ReadFile(filepath.Join(w.dir, "result"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("closedloop: wrk ended without a result")
+	} else if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(result, o); err != nil {
+		return fmt.Errorf("closedloop: wrk's result: %w", err)
+	}
+	for t := range w.config.Threads {
+		ids, err := os.ReadFile(filepath.Join(w.dir, "ids."+strconv.Itoa(t+1)))
+		if err != nil {
+			return err
+		}
+		o.acks = append(o.acks, strings.Fields(string(ids))...)
+	}
+	if int64(len(o.acks)) != o.IDs {
+		return fmt.Errorf("closedloop: wrk wrote down %d of %d order ids: is the disk full?", len(o.acks), o.IDs)
+	}
+	var counted int64
+	for _, n := range o.ByAnswer {
+		counted += n
+	}
+	if counted != o.Answered {
+		return fmt.Errorf("closedloop: wrk had %d answers and counted %d", o.Answered, counted)
+	}
+	return nil
+}
