@@ -31,6 +31,12 @@ func (s *Stream) TailGroup(ctx context.Context, group int, from uint64) (Tail, e
 	return Tail{r}, err
 }
 
+// Empty reports whether there was nothing to read when the Tail was made.
+func (t Tail) Empty() bool {
+	i := t.consumer.CachedInfo()
+	return i != nil && i.NumPending == 0
+}
+
 // leaveWithin bounds the wait for NATS when a Tail ends; what is left there then goes by
 // itself, see inactiveThreshold.
 const leaveWithin = 2 * time.Second
