@@ -50,10 +50,10 @@ func (d Difference) String() string {
 
 // Check compares the database at a place, part by part, with what the migrations make:
 // its tables, their columns by name and order, types, nullability, collations,
-// defaults, indexes and constraints. It returns what differs, by table; a database
-// that isn't there is one difference. db is a pool on place.Server. It changes nothing.
-//
-// Triggers aren't compared: to see them takes the right to make them.
+// defaults, indexes and constraints. Whatever else acts on its rows, such as a trigger or
+// an event, is a difference too, as far as the account may see it: see Unseen. It returns
+// what differs, by table; a database that isn't there is one difference. db is a pool on
+// place.Server. It changes nothing.
 func Check(ctx context.Context, db *sql.DB, place shardmap.Database) ([]Difference, error) {
 	want, err := expected(place.Cluster)
 	if err != nil {
@@ -70,6 +70,26 @@ func Check(ctx context.Context, db *sql.DB, place shardmap.Database) ([]Differen
 		return nil, fmt.Errorf("check %s: %w", place, err)
 	}
 	return compare(is, want), nil
+}
+
+// Unseen returns what of the database at a place the account of db may not see, so that
+// Check doesn't find it: triggers and events are shown to those alone who may make them. A
+// right that comes from a role isn't known to it.
+func Unseen(ctx context.Context, db *sql.DB, place shardmap.Database) (unseen []string, err error) {
+	for _, right := range []struct{ name, shows string }{{"TRIGGER", "triggers"}, {"EVENT", "events"}, {"PROCESS", "foreign keys of other schemas"}} {
+		var has bool
+		// The name in a grant is a pattern.
+		if err := db.QueryRowContext(ctx, `SELECT
+			EXISTS (SELECT 1 FROM information_schema.user_privileges WHERE grantee = me.name AND privilege_type = ?) OR
+			EXISTS (SELECT 1 FROM information_schema.schema_privileges WHERE grantee = me.name AND privilege_type = ? AND ? LIKE table_schema)
+			FROM (SELECT CONCAT('\'', REPLACE(CURRENT_USER(), '@', '\'@\''), '\'') AS name) AS me`, right.name, right.name, place.Schema).Scan(&has); err != nil {
+			return nil, fmt.Errorf("rights on %s: %w", place, err)
+		}
+		if !has {
+			unseen = append(unseen, right.shows)
+		}
+	}
+	return unseen, nil
 }
 
 // A part names a part of a database.
@@ -194,7 +214,8 @@ func applied(ctx context.Context, db *sql.DB, schema string) (string, error) {
 func describe(ctx context.Context, db *sql.DB, schema string) (shape, error) {
 	s := shape{}
 	for _, q := range descriptions {
-		if err := s.add(ctx, db, q, schema); err != nil {
+		// Without the right to ask, see Unseen.
+		if err := s.add(ctx, db, q, schema); err != nil && !isDenied(err) {
 			return nil, err
 		}
 	}
@@ -232,6 +253,18 @@ var descriptions = []string{
 
 	`SELECT table_name, CONCAT('foreign key ', constraint_name), CONCAT('to ', unique_constraint_schema, '.', referenced_table_name)
 		FROM information_schema.referential_constraints WHERE constraint_schema = ?`,
+
+	`SELECT event_object_table, CONCAT('trigger ', trigger_name), LOWER(CONCAT(action_timing, ' ', event_manipulation))
+		FROM information_schema.triggers WHERE event_object_schema = ?`,
+
+	`SELECT '', CONCAT('event ', event_name), LOWER(CONCAT(event_type, ', ', status))
+		FROM information_schema.events WHERE event_schema = ?`,
+
+	// A foreign key of another schema locks our rows, and refuses to change them. Asked of
+	// information_schema it would have every table of the server opened.
+	`SELECT SUBSTRING_INDEX(ref_name, '/', -1), CONCAT('foreign key ', REPLACE(id, '/', '.')), CONCAT('from ', REPLACE(for_name, '/', '.'))
+		FROM information_schema.innodb_sys_foreign, (SELECT CONCAT(?, '/') AS ours) AS me
+		WHERE LEFT(ref_name, LENGTH(ours)) = ours AND LEFT(for_name, LENGTH(ours)) <> ours`,
 }
 
 func (s shape) add(ctx context.Context, db *sql.DB, query, schema string) (err error) {

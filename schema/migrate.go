@@ -209,6 +209,12 @@ func isNoTable(err error) bool {
 	return errors.As(err, &refused) && (refused.Number == 1146 || refused.Number == 1049)
 }
 
+// isDenied reports the lack of a right on the whole server.
+func isDenied(err error) bool {
+	var refused *mysql.MySQLError
+	return errors.As(err, &refused) && refused.Number == 1227
+}
+
 // An Owner is what a database of a cluster says of itself.
 type Owner struct {
 	Cluster shardmap.Cluster

@@ -22,8 +22,13 @@ import (
 // parts of a connection that Migrate asks for and no more.
 func open(t *testing.T, s *localstack.Stack, address string) *sql.DB {
 	t.Helper()
+	return openAs(t, s.User, s.Password, address)
+}
+
+func openAs(t *testing.T, user, password, address string) *sql.DB {
+	t.Helper()
 	c := mysql.NewConfig()
-	c.Net, c.Addr, c.User, c.Passwd, c.ParseTime = "tcp", address, s.User, s.Password, true
+	c.Net, c.Addr, c.User, c.Passwd, c.ParseTime = "tcp", address, user, password, true
 	c.Logger = silent{} // cuts are made here on purpose
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
