@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/octopay/octopay/schema"
@@ -46,7 +47,17 @@ func (s *Stack) migrate(ctx context.Context) error {
 		wait.Go(func() { errs[i] = schema.Migrate(ctx, db, p, s.Map.Epoch()) })
 	}
 	wait.Wait()
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	meta := s.Map.Meta()
+	made := slices.DeleteFunc(places, func(p shardmap.Database) bool { return p.Cluster == "" })
+	if !s.options.needs(Meta) || len(made) == 0 {
+		return nil
+	}
+	// As octopay migrate does; without it octopay check finds fault with the register.
+	_, err := schema.Found(ctx, pools[meta.Server.Name], meta, made, 0)
+	return err
 }
 
 // drop drops every database of the map's prefix, on every server of the map that can
