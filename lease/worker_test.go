@@ -92,7 +92,7 @@ func TestAWorkerFeedsItsGenerator(t *testing.T) {
 		if n := p.logs.count("acquired"); n != 1 {
 			t.Errorf("it acquired %d numbers in a day", n)
 		}
-		if p.logs.count("2094-09-07") != 1 {
+		if p.logs.count("2094-09-07") != 1 { // fault 11
 			t.Error("the log doesn't say when the layout ends")
 		}
 	})
@@ -240,7 +240,8 @@ func TestATableThatIsAwayAtTheStart(t *testing.T) {
 	})
 }
 
-// Each acquisition would cost a number for five minutes.
+// Fault 11: where the layout ends no number is acquired, and no id is made. Each
+// acquisition would cost a number for five minutes.
 func TestAClockOutsideTheLayoutAcquiresNothing(t *testing.T) {
 	for name, clock := range map[string]time.Time{
 		"before the epoch":            idgen.Epoch.Add(-time.Second),
@@ -267,6 +268,7 @@ func TestAClockOutsideTheLayoutAcquiresNothing(t *testing.T) {
 	}
 }
 
+// Fault 11: when the layout ends is exported.
 func TestMetrics(t *testing.T) {
 	inBubble(t, []int{7}, func(t *testing.T, p *one) {
 		reg := prometheus.NewPedanticRegistry()

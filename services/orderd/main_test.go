@@ -91,6 +91,10 @@ func TestItWaitsForTheMetaDatabaseAndSaysSo(t *testing.T) {
 	if _, body := boottest.Get(t, ops+"/metrics"); !strings.Contains(body, `octopay_shard_map_epoch{hash="`+stack.Map.Hash()+`"} 1`) {
 		t.Error("the metrics don't hold the map's epoch and hash")
 	}
+	// Fault 11: when ids run out can be watched.
+	if _, body := boottest.Get(t, ops+"/metrics"); !strings.Contains(body, "octopay_id_layout_end_timestamp_seconds 3.9") {
+		t.Error("the metrics don't say when the layout of ids ends")
+	}
 	if err := program.Stop(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
