@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,7 +21,10 @@ import (
 	"github.com/octopay/octopay/shardmap"
 )
 
-type checkCmd struct{}
+type checkCmd struct {
+	UIDs string `name:"uids" placeholder:"FILE" help:"Judge the spread of these buyers, one uid a line, and not of those who made the newest orders."`
+	JSON bool   `name:"json" help:"One JSON object a line."`
+}
 
 const (
 	// checksMax is how many databases are looked at at once.
@@ -65,11 +69,29 @@ func (r *report) failed(where string, err error) {
 	r.differs(where, "could not be checked: %v", dberr.Clean(err))
 }
 
+// A said is one line of a report as JSON.
+type said struct {
+	Kind  string `json:"kind"`            // note, warning, difference
+	Where string `json:"where,omitempty"` // a server, or a database with its server
+	Text  string `json:"text"`
+}
+
+// A sum is the last line of a report as JSON.
+type sum struct {
+	Kind        string `json:"kind"` // summary
+	Databases   int    `json:"databases"`
+	Servers     int    `json:"servers"`
+	Differences int    `json:"differences"`
+	Warnings    int    `json:"warnings"`
+}
+
 // end writes it all, what differs last, and fails if anything does.
-func (r *report) end(to console, databases, servers int) error {
+func (r *report) end(to console, asJSON bool, databases, servers int) error {
+	total := sum{Kind: "summary", Databases: databases, Servers: servers}
+	var lines []said
 	slices.Sort(r.notes)
 	for _, n := range r.notes {
-		fmt.Fprintln(to.out, n)
+		lines = append(lines, said{Kind: "note", Text: n})
 	}
 	slices.SortStableFunc(r.findings, func(a, b finding) int {
 		if a.warning != b.warning {
@@ -80,28 +102,58 @@ func (r *report) end(to console, databases, servers int) error {
 		}
 		return cmp.Or(strings.Compare(a.where, b.where), strings.Compare(a.text, b.text))
 	})
-	differences := 0
 	for _, f := range r.findings {
-		word := "WARNING"
-		if !f.warning {
-			word = "DIFFERS"
-			differences++
+		if f.warning {
+			total.Warnings++
+			lines = append(lines, said{"warning", f.where, f.text})
+		} else {
+			total.Differences++
+			lines = append(lines, said{"difference", f.where, f.text})
 		}
-		fmt.Fprintf(to.out, "%s %s: %s\n", word, f.where, f.text)
 	}
-	fmt.Fprintf(to.out, "Checked: %d databases on %d servers. Differences: %d. Warnings: %d.\n", databases, servers, differences, len(r.findings)-differences)
-	if differences > 0 {
-		return errSaid
+	out := json.NewEncoder(to.out)
+	for _, l := range lines {
+		var err error
+		switch {
+		case asJSON:
+			err = out.Encode(l)
+		case l.Kind == "note":
+			_, err = fmt.Fprintln(to.out, l.Text)
+		case l.Kind == "warning":
+			_, err = fmt.Fprintf(to.out, "WARNING %s: %s\n", l.Where, l.Text)
+		default:
+			_, err = fmt.Fprintf(to.out, "DIFFERS %s: %s\n", l.Where, l.Text)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return nil
+	var err error
+	if asJSON {
+		err = out.Encode(total)
+	} else {
+		_, err = fmt.Fprintf(to.out, "Checked: %d databases on %d servers. Differences: %d. Warnings: %d.\n", databases, servers, total.Differences, total.Warnings)
+	}
+	if err == nil && total.Differences > 0 {
+		err = errSaid
+	}
+	return err
 }
 
-// Run checks that schemas, settings, clocks and the map agree on every server. It
-// changes nothing.
-func (checkCmd) Run(ctx context.Context, s boot.Shared, to console) error {
+// Run checks that schemas, settings, clocks, the map and the mirror agree on every server.
+// It changes nothing. The servers come first, so that one that doesn't answer holds it up
+// once; then the stream, then the databases, so that one that is seen to be behind the
+// stream is.
+func (c checkCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 	file, err := s.Map()
 	if err != nil {
 		return err
+	}
+	var uids []int64
+	if c.UIDs != "" {
+		if uids, err = readUIDs(c.UIDs); err != nil {
+			return err
+		}
 	}
 	var r report
 	m, err := r.theMap(ctx, file, access(s))
@@ -111,15 +163,56 @@ func (checkCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 	pools := servers{config: access(s), pools: map[string]*sql.DB{}}
 	defer pools.close()
 
-	all := serversOf(m)
-	places := append(append(m.Databases(shardmap.UID), m.Databases(shardmap.BID)...), m.Meta())
-	clocks := make([]clock, len(all))
-	away := map[string]bool{}
+	all, clocks, away := r.servers(ctx, m, &pools)
+	b := r.broker(ctx, s, m)
+	defer b.close()
+	places := placesOf(m)
+	samples, copies := make([]sample, len(places)), make([]*copied, len(places))
+	unseen := make([][]string, len(places))
+	atOnce(len(places), func(i int) {
+		if away[places[i].Server.Name] {
+			return
+		}
+		within, cancel := context.WithTimeout(ctx, databaseWithin)
+		defer cancel()
+		db := pools.of(places[i].Server)
+		var err error
+		if samples[i], err = r.database(within, db, places[i], m); err == nil && places[i].Cluster == shardmap.BID {
+			copies[i], err = readCopied(within, db, places[i])
+		}
+		if err == nil {
+			unseen[i], err = schema.Unseen(within, db, places[i])
+		}
+		if err != nil {
+			r.failed(places[i].String(), err)
+		}
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	r.unseen(places, unseen)
+	r.mirror(ctx, b, m, clocks, copies)
+	if c.UIDs != "" {
+		r.spread(uids, "uids of the file", m.Size())
+	} else {
+		var truth sample
+		for _, s := range samples {
+			truth = truth.with(s)
+		}
+		r.spreadOfBuyers(truth.buyers(), m.Size())
+	}
+	return r.end(to, c.JSON, len(places), len(all))
+}
+
+// servers checks the servers themselves, and returns their clocks and which don't answer.
+func (r *report) servers(ctx context.Context, m *shardmap.Map, pools *servers) (all []host, clocks []clock, away map[string]bool) {
+	all = serversOf(m)
+	clocks, away = make([]clock, len(all)), map[string]bool{}
 	atOnce(len(all), func(i int) {
 		within, cancel := context.WithTimeout(ctx, serverWithin)
 		defer cancel()
 		var err error
-		if clocks[i], err = r.server(within, pools.of(all[i].Server), all[i]); err != nil {
+		if clocks[i], err = r.server(within, pools.of(all[i].Server), all[i], m.Prefix()); err != nil {
 			r.mu.Lock()
 			away[all[i].Name] = true
 			r.mu.Unlock()
@@ -127,28 +220,20 @@ func (checkCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 		}
 	})
 	r.clocks(clocks)
+	return all, clocks, away
+}
 
-	samples := make([]sample, len(places))
-	atOnce(len(places), func(i int) {
-		if away[places[i].Server.Name] {
-			return
+// unseen says, once for all its databases, what a server doesn't show to the account.
+func (r *report) unseen(places []shardmap.Database, unseen [][]string) {
+	said := map[string]bool{}
+	for i, place := range places {
+		for _, what := range unseen[i] {
+			if key := place.Server.Name + what; !said[key] {
+				said[key] = true
+				r.warn(place.Server.Name, "%s were not looked at in all databases: this account may not see them; see --db-user", what)
+			}
 		}
-		within, cancel := context.WithTimeout(ctx, databaseWithin)
-		defer cancel()
-		var err error
-		if samples[i], err = r.database(within, pools.of(places[i].Server), places[i], m); err != nil {
-			r.failed(places[i].String(), err)
-		}
-	})
-	if ctx.Err() != nil {
-		return ctx.Err()
 	}
-	var truth sample
-	for _, s := range samples {
-		truth = truth.with(s)
-	}
-	r.spread(truth.buyers(), m.Size())
-	return r.end(to, len(places), len(all))
 }
 
 // atOnce calls f with 0 … n-1, some at a time.
@@ -202,6 +287,11 @@ func (r *report) database(ctx context.Context, db *sql.DB, place shardmap.Databa
 		r.differs(place.String(), "%s", d)
 	}
 	if place.Cluster == "" {
+		if known, err := schema.ReadRegister(ctx, db, place); err != nil {
+			return sample{}, err
+		} else if known.Exists {
+			r.register(known.Made, m)
+		}
 		return sample{}, r.leases(ctx, db, place)
 	}
 	switch owner, there, err := schema.Look(ctx, db, place); {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -45,9 +48,9 @@ func (e *estate) exec(t *testing.T, db *cluster.Database, statement string, args
 }
 
 // check runs octopay check and returns its differences and warnings.
-func (e *estate) check(t *testing.T) (code int, differs, warnings []string, all string) {
+func (e *estate) check(t *testing.T, args ...string) (code int, differs, warnings []string, all string) {
 	t.Helper()
-	code, stdout, stderr := octopay(t, e.env, "check")
+	code, stdout, stderr := octopay(t, e.env, append([]string{"check"}, args...)...)
 	if stderr != "" {
 		t.Errorf("on stderr: %s", stderr)
 	}
@@ -83,9 +86,18 @@ func (e *estate) insert(t *testing.T, db *cluster.Database, table int, orders ..
 	e.exec(t, db, fmt.Sprintf("INSERT INTO %%s.order_%d (%s) VALUES %s", table, schema.List(schema.OrderColumns), row+strings.Repeat(","+row, len(orders)-1)), args...)
 }
 
+// without returns settings without some variables.
+func without(env []string, names ...string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return slices.Contains(names, name)
+	})
+}
+
 // One estate for all, each step of which leaves it as it was.
 func TestCheck(t *testing.T) {
 	e := newEstate(t, localstack.UID, localstack.BID, localstack.Meta)
+	e.env = without(e.env, "OCTOPAY_NATS_URL") // see TestCheckLooksAtTheMirror
 	uid := func(n int) *cluster.Database { return e.c.Database(shardmap.UID, n) }
 	bid := func(n int) *cluster.Database { return e.c.Database(shardmap.BID, n) }
 	epoch := int64(e.stack.Map.Epoch())
@@ -96,7 +108,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Map: epoch ", e.stack.Map.Hash(), "Clocks, against this machine's: bid-a ", ", uid-a ", "Worker numbers: 0 of 1024 are held",
-		"Order ids: their layout ends on 2094-09-07.", "there are 0 recent buyers", "Spread of 64000 random uids: ", " in a database, ", " in a table, ",
+		"NATS: nats_url (OCTOPAY_NATS_URL) is not set", "Order ids: their layout ends on 2094-09-07.", "there are 0 recent buyers", "Spread of 64000 random uids: ", " in a database, ", " in a table, ",
 		"Checked: 17 databases on 2 servers. Differences: 0. Warnings: 0.\n",
 	} {
 		if !strings.Contains(all, want) {
@@ -109,6 +121,7 @@ func TestCheck(t *testing.T) {
 		change, back func()
 		want         []string
 	}{
+		// Fault 27; that nobody misreads it, see TestCheckLooksAtTheMirror.
 		{"a column of one shard drifts",
 			func() { e.exec(t, uid(3), "ALTER TABLE %s.order_4 MODIFY amount INT NOT NULL") },
 			func() { e.exec(t, uid(3), "ALTER TABLE %s.order_4 MODIFY amount BIGINT NOT NULL") },
@@ -124,6 +137,44 @@ func TestCheck(t *testing.T) {
 			},
 			[]string{"octopay_bid_08@bid-a: table journal_9: column reason is missing; should be there: varchar(256) null, utf8mb4_bin, default NULL",
 				"octopay_bid_08@bid-a: table order_2: the table is missing; should be there: base table, InnoDB, utf8mb4_bin"}},
+		{"something acts on rows behind our back",
+			func() {
+				e.exec(t, bid(8), "CREATE TRIGGER %s.shadow AFTER INSERT ON %s.order_2 FOR EACH ROW SET @seen = 1")
+				e.exec(t, uid(1), "CREATE EVENT %s.nightly ON SCHEDULE EVERY 1 DAY DO DELETE FROM %s.order_2")
+			},
+			func() {
+				e.exec(t, bid(8), "DROP TRIGGER %s.shadow")
+				e.exec(t, uid(1), "DROP EVENT %s.nightly")
+			},
+			[]string{"octopay_bid_08@bid-a: table order_2: trigger shadow is after insert; should be not there",
+				"octopay_uid_01@uid-a: event nightly is recurring, enabled; should be not there"}},
+		{"the register and the map are of two minds",
+			func() {
+				e.exec(t, e.c.Meta(), "DELETE FROM %s.database_made WHERE cluster = 'uid' AND number IN (2, 3)")
+				e.exec(t, e.c.Meta(), "UPDATE %s.database_made SET server = 'bid-z' WHERE cluster = 'bid' AND number = 4")
+				e.exec(t, e.c.Meta(), "INSERT INTO %s.database_made VALUES ('uid', 9, 'uid-a', UTC_TIMESTAMP(3))")
+			},
+			func() {
+				e.exec(t, e.c.Meta(), "INSERT INTO %s.database_made VALUES ('uid', 2, 'uid-a', UTC_TIMESTAMP(3)), ('uid', 3, 'uid-a', UTC_TIMESTAMP(3))")
+				e.exec(t, e.c.Meta(), "UPDATE %s.database_made SET server = 'bid-a' WHERE cluster = 'bid' AND number = 4")
+				e.exec(t, e.c.Meta(), "DELETE FROM %s.database_made WHERE number = 9")
+			},
+			[]string{"octopay_meta@uid-a: by its register bid:4 was made on server bid-z; by the map it is on bid-a",
+				"octopay_meta@uid-a: by its register uid:9 was made, on server uid-a; the map does not have it",
+				"octopay_meta@uid-a: its register lacks uid:2 uid:3, which the map has: see octopay migrate"}},
+		{"a database is where the map doesn't put it",
+			func() {
+				for _, name := range []string{"octopay_uid_09", "octopay_bid_01", "octopay_other"} {
+					e.exec(t, uid(1), "CREATE DATABASE `"+e.stack.Map.Prefix()+name+"`")
+				}
+			},
+			func() {
+				for _, name := range []string{"octopay_uid_09", "octopay_bid_01", "octopay_other"} {
+					e.exec(t, uid(1), "DROP DATABASE `"+e.stack.Map.Prefix()+name+"`")
+				}
+			},
+			[]string{"uid-a: schema octopay_bid_01 is there; the map does not put it on this server",
+				"uid-a: schema octopay_uid_09 is there; the map does not put it on this server"}},
 		{"a database obeys another epoch, and one is another",
 			func() {
 				e.exec(t, bid(5), "UPDATE %s.owner SET epoch = epoch + 1")
@@ -158,6 +209,7 @@ func TestCheck(t *testing.T) {
 		c.back()
 	}
 
+	t.Run("as JSON", func(t *testing.T) { e.checkJSON(t) })
 	t.Run("worker numbers are counted", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -170,10 +222,11 @@ func TestCheck(t *testing.T) {
 			t.Errorf("exit %d:\n%s", code, all)
 		}
 	})
-	t.Run("buyers whose numbers are snowflakes are found to be few shards' alone", func(t *testing.T) { spreadOfSnowflakes(t, e) })
+	t.Run("buyers of a file", func(t *testing.T) { spreadOfAFile(t, e) })
+	t.Run("buyers whose numbers are snowflakes are found to be few shards' alone", func(t *testing.T) { testFault15SpreadOfSnowflakes(t, e) })
 	t.Run("a map of the same epoch that is another", func(t *testing.T) {
 		other := e.stack.Via(t, "bid-a", "localhost:"+e.c.Map().Servers(shardmap.BID)[0].Address[len("127.0.0.1:"):])
-		conflict := &estate{stack: e.stack, env: boottest.Environ(t, e.stack, other.Map)}
+		conflict := &estate{stack: e.stack, env: without(boottest.Environ(t, e.stack, other.Map), "OCTOPAY_NATS_URL")}
 		code, differs, _, all := conflict.check(t)
 		if code != 1 || len(differs) != 1 || !strings.Contains(differs[0], e.stack.Map.Hash()) || !strings.Contains(differs[0], other.Map.Hash()) {
 			t.Errorf("exit %d:\n%s", code, all)
@@ -181,9 +234,75 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// Uids that another system made as snowflakes, of one id in each millisecond: their low
-// bits are 0, so by the slot's arithmetic they fall into 5 of 640 slots.
-func spreadOfSnowflakes(t *testing.T, e *estate) {
+// checkJSON reads what check says as JSON.
+func (e *estate) checkJSON(t *testing.T) {
+	meta := e.c.Meta()
+	e.exec(t, meta, "UPDATE %s.database_made SET server = 'x' WHERE cluster = 'uid' AND number = 2")
+	e.exec(t, meta, "INSERT INTO %s.lease VALUES ('worker/7', 'h', 1, 4000000000000)")
+	code, stdout, stderr := octopay(t, e.env, "check", "--json")
+	e.exec(t, meta, "UPDATE %s.database_made SET server = 'uid-a' WHERE cluster = 'uid' AND number = 2")
+	e.exec(t, meta, "DELETE FROM %s.lease WHERE name = 'worker/7'")
+	kinds := map[string]int{}
+	var last sum
+	for line := range strings.Lines(stdout) {
+		var l said
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		kinds[l.Kind]++
+		if (l.Where != "") != (l.Kind == "warning" || l.Kind == "difference") {
+			t.Errorf("where: %s", line)
+		}
+		if err := json.Unmarshal([]byte(line), &last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code != 1 || stderr != "" || kinds["note"] < 5 || kinds["warning"] != 1 || kinds["difference"] != 1 || last != (sum{"summary", 17, 2, 1, 1}) {
+		t.Errorf("exit %d, %s\n%s", code, stderr, stdout)
+	}
+}
+
+// Fault 15, before any of these buyers comes: --uids judges a sample from elsewhere.
+func spreadOfAFile(t *testing.T, e *estate) {
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "uids")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	var even, snowflakes strings.Builder
+	for i := range 6400 {
+		fmt.Fprintln(&even, 1_000_000+i)
+		fmt.Fprintf(&snowflakes, "  %d\r\n", int64(1+i)<<22)
+	}
+	for _, c := range []struct {
+		name, text string
+		warnings   int
+		want       string
+	}{
+		{"in a row", even.String(), 0, "Spread of 6400 uids of the file: 800 to 800 in a database, 640 to 640 in a table, 10 to 10 in a slot."},
+		{"snowflakes", snowflakes.String(), 3, "Spread of 6400 uids of the file: 0 to 1280 in a database, 0 to 1280 in a table, 0 to 1280 in a slot."},
+		{"few, and some twice", "7\n\n9527\n7\n", 0, "Spread of 2 uids of the file: 0 to 2 in a database (too few to judge), 0 to 2 in a table (too few to judge), 0 to 1 in a slot (too few to judge)."},
+	} {
+		code, differs, warnings, all := e.check(t, "--uids", write(c.text))
+		if code != 0 || len(differs) > 0 || len(warnings) != c.warnings || !strings.Contains(all, c.want) {
+			t.Errorf("%s: exit %d:\n%s", c.name, code, all)
+		}
+	}
+	for text, want := range map[string]string{"": "it names no uid", "7\n0\n": "line 2 is no uid", "9223372036854775808": "line 1 is no uid", "7,8": "line 1 is no uid"} {
+		if code, stdout, stderr := octopay(t, e.env, "check", "--uids", write(text)); code != 1 || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%q: exit %d, %s%s", text, code, stdout, stderr)
+		}
+	}
+	if code, _, stderr := octopay(t, e.env, "check", "--uids", filepath.Join(t.TempDir(), "none")); code != 1 || !strings.Contains(stderr, "no such file") {
+		t.Errorf("no file: exit %d, %s", code, stderr)
+	}
+}
+
+// Fault 15. Uids that another system made as snowflakes, of one id in each millisecond:
+// their low bits are 0, so by the slot's arithmetic they fall into 5 of 640 slots.
+func testFault15SpreadOfSnowflakes(t *testing.T, e *estate) {
 	byPlace := map[shardmap.Location][]schema.Order{}
 	for i := int64(1); i <= 2000; i++ {
 		o := orderOf(i<<12, 1001, idgen.FirstAt(idgen.Epoch.Add(time.Hour))+i)
@@ -207,11 +326,12 @@ func spreadOfSnowflakes(t *testing.T, e *estate) {
 func TestCheckSaysWhatIsAway(t *testing.T) {
 	s := localstack.Test(t, localstack.UID, localstack.Meta)
 	away := s.Via(t, "bid-a", "127.0.0.1:1") // nobody listens there
-	e := &estate{stack: s, env: boottest.Environ(t, s, away.Map)}
+	e := &estate{stack: s, env: without(boottest.Environ(t, s, away.Map), "OCTOPAY_NATS_URL")}
 	code, differs, _, all := e.check(t)
-	if code != 1 || len(differs) != 2 || !strings.Contains(all, "Differences: 2.") ||
+	if code != 1 || len(differs) != 3 || !strings.Contains(all, "Differences: 3.") ||
 		!strings.HasPrefix(differs[0], "bid-a: could not be checked: ") || !strings.Contains(differs[0], "nor were its databases, of which it has 8") ||
-		!strings.HasPrefix(differs[1], "octopay_meta@uid-a: there is no map in force") {
+		differs[1] != "octopay_meta@uid-a: its register lacks bid:1 bid:2 bid:3 bid:4 bid:5 bid:6 bid:7 bid:8, which the map has: see octopay migrate" ||
+		!strings.HasPrefix(differs[2], "octopay_meta@uid-a: there is no map in force") {
 		t.Errorf("exit %d:\n%s", code, all)
 	}
 }
@@ -227,7 +347,7 @@ func TestCheckAsksTheServersThemselves(t *testing.T) {
 			"--sql-mode=", "--transaction-isolation=REPEATABLE-READ", "--character-set-server=latin1", "--lock-wait-timeout=86400"},
 		Env: []string{"TZ=Asia/Shanghai"},
 	})
-	e := &estate{stack: s, c: s.Cluster(t), env: boottest.Environ(t, s, s.Map)}
+	e := &estate{stack: s, c: s.Cluster(t), env: without(boottest.Environ(t, s, s.Map), "OCTOPAY_NATS_URL")}
 	if _, err := cluster.ResolveMap(t.Context(), e.c, s.Map); err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +401,7 @@ func TestEverySettingIsJudged(t *testing.T) {
 	global, session := map[string]string{
 		"binlog_expire_logs_seconds": "259200", "table_definition_cache": "801", "table_open_cache": "801",
 		"time_zone": "SYSTEM", "system_time_zone": "UTC", "sync_binlog": "1",
-	}, map[string]string{}
+	}, map[string]string{"max_allowed_packet": "16777216", "wait_timeout": "300"}
 	for _, s := range slices.Concat(settingsUID, settingsAll) {
 		global[s.name] = s.want
 	}
@@ -328,7 +448,14 @@ func TestEverySettingIsJudged(t *testing.T) {
 	for _, s := range sessionSettings {
 		changed := maps.Clone(session)
 		changed[s.name] = ""
-		if got := judge(bid, global, changed); len(got) != 1 || got[0] != "DIFFERS b: in a session of ours "+s.name+" is empty; should be "+s.want {
+		if got := judge(bid, global, changed); len(got) != 1 || got[0] != "DIFFERS b: in a session of ours "+s.name+" is empty; should be "+s.want+because(s.why) {
+			t.Errorf("%s: %q", s.name, got)
+		}
+	}
+	for _, s := range leastSettings {
+		changed := maps.Clone(session)
+		changed[s.name] = fmt.Sprint(s.want - 1)
+		if got := judge(bid, global, changed); len(got) != 1 || !strings.HasPrefix(got[0], fmt.Sprintf("DIFFERS b: in a session of ours %s is %d; should be at least %d", s.name, s.want-1, s.want)) {
 			t.Errorf("%s: %q", s.name, got)
 		}
 	}

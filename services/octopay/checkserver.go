@@ -11,31 +11,31 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/octopay/octopay/shardmap"
 )
 
 // A host is a server of the map and what it is for.
 type host struct {
 	shardmap.Server
-	uid       bool // it has databases of the truth, so its binary log is read
-	databases int  // of the map
+	uid       bool            // it has databases of the truth, so its binary log is read
+	databases int             // of the map
+	schemas   map[string]bool // their names
 }
 
 func serversOf(m *shardmap.Map) (out []host) {
 	at := func(s shardmap.Server) *host {
 		i := slices.IndexFunc(out, func(h host) bool { return h.Name == s.Name })
 		if i < 0 {
-			i, out = len(out), append(out, host{Server: s})
+			i, out = len(out), append(out, host{Server: s, schemas: map[string]bool{}})
 		}
 		return &out[i]
 	}
-	for _, d := range m.Databases(shardmap.UID) {
+	for _, d := range placesOf(m) {
 		h := at(d.Server)
-		h.uid = true
+		h.uid = h.uid || d.Cluster == shardmap.UID
 		h.databases++
-	}
-	for _, d := range append(m.Databases(shardmap.BID), m.Meta()) {
-		at(d.Server).databases++
+		h.schemas[d.Schema] = true
 	}
 	slices.SortFunc(out, func(a, b host) int { return strings.Compare(a.Name, b.Name) })
 	return out
@@ -65,12 +65,12 @@ var settingsAll = []setting{
 	{"read_only", "OFF", "it is to be written"},
 }
 
-// sessionSettings are what a session of ours asks for, and must see.
+// sessionSettings are what a session of ours asks for, and must see, and those that it
+// leaves to the server, of which another value would change what its statements do.
 var sessionSettings = []setting{
 	{name: "tx_isolation", want: "READ-COMMITTED"},
 	{name: "sql_mode", want: "STRICT_ALL_TABLES"},
 	{name: "time_zone", want: "+00:00"},
-	{name: "autocommit", want: "ON"},
 	{name: "innodb_lock_wait_timeout", want: "1"},
 	{name: "lock_wait_timeout", want: "2"},
 	{name: "idle_transaction_timeout", want: "2"},
@@ -78,6 +78,24 @@ var sessionSettings = []setting{
 	{name: "character_set_connection", want: "utf8mb4"},
 	{name: "character_set_results", want: "utf8mb4"},
 	{name: "collation_connection", want: "utf8mb4_bin"},
+
+	{name: "autocommit", want: "ON"},
+	{name: "completion_type", want: "NO_CHAIN", why: "COMMIT must not begin another transaction"},
+	{name: "max_statement_time", want: "0.000000", why: "a statement that is cut has an unknown outcome"},
+	{name: "sql_log_bin", want: "ON", why: "the mirror is made from the binary log"},
+	{name: "sql_select_limit", want: "18446744073709551615", why: "every row must be seen"},
+	{name: "tx_read_only", want: "OFF", why: "it is to write"},
+	{name: "unique_checks", want: "ON", why: "unique keys decide which order is first"},
+}
+
+// leastSettings are numbers that a session may have more of.
+var leastSettings = []struct {
+	name string
+	want int
+	why  string
+}{
+	{"max_allowed_packet", 16 << 20, "a batch of orders, and one of the mirror, is one packet"},
+	{"wait_timeout", 300, "connections are kept for four minutes"},
 }
 
 // binlogKept is the least binlog_expire_logs_seconds: three days, in which a mirror that
@@ -85,7 +103,7 @@ var sessionSettings = []setting{
 const binlogKept = 259200
 
 // server checks the settings of a server and measures its clock.
-func (r *report) server(ctx context.Context, db *sql.DB, h host) (clock, error) {
+func (r *report) server(ctx context.Context, db *sql.DB, h host, prefix string) (clock, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return clock{}, err
@@ -103,16 +121,33 @@ func (r *report) server(ctx context.Context, db *sql.DB, h host) (clock, error) 
 	if err != nil {
 		return clock, err
 	}
-	var tables int
-	// Nothing is asked of a table but its name, or the server would open them all.
-	if err := conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema <> 'information_schema'").Scan(&tables); err != nil {
+	tables, err := countTables(ctx, conn)
+	if err != nil {
 		return clock, err
 	}
 	r.settings(h, global, session, tables)
+	if err := r.strays(ctx, conn, h, prefix); err != nil {
+		return clock, err
+	}
 	if h.uid {
 		return clock, r.filters(ctx, conn, h)
 	}
 	return clock, nil
+}
+
+// countTables counts the tables of a server, those of others among them as far as the
+// account may see them. Nothing is asked of a table but its name, or the server would open
+// them all.
+func countTables(ctx context.Context, conn *sql.Conn) (n int, err error) {
+	if err := conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema <> 'information_schema'").Scan(&n); err != nil {
+		return 0, err
+	}
+	var all int // of InnoDB
+	err = conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.innodb_sys_tables").Scan(&all)
+	if refused := new(mysql.MySQLError); errors.As(err, &refused) {
+		err = nil // it takes the right PROCESS
+	}
+	return max(n, all), err
 }
 
 // settings judges the variables of a server that has so many tables.
@@ -132,7 +167,12 @@ func (r *report) settings(h host, global, session map[string]string, tables int)
 	}
 	for _, s := range sessionSettings {
 		if is, there := session[s.name]; !there || is != s.want {
-			r.differs(h.Name, "in a session of ours %s is %s; should be %s", s.name, shown(is, there), s.want)
+			r.differs(h.Name, "in a session of ours %s is %s; should be %s%s", s.name, shown(is, there), s.want, because(s.why))
+		}
+	}
+	for _, s := range leastSettings {
+		if n, err := strconv.Atoi(session[s.name]); err != nil || n < s.want {
+			r.differs(h.Name, "in a session of ours %s is %s; should be at least %d: %s", s.name, shown(session[s.name], true), s.want, s.why)
 		}
 	}
 	if h.uid {
@@ -173,6 +213,13 @@ func (r *report) filters(ctx context.Context, conn *sql.Conn, h host) (err error
 		}
 	}
 	return rows.Err()
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
 }
 
 func shown(value string, there bool) string {

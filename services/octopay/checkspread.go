@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/octopay/octopay/shardmap"
@@ -101,8 +104,49 @@ func (s sample) buyers() (uids []int64) {
 	return uids
 }
 
-// spread says how the buyers of a sample are spread over databases, tables and slots.
-func (r *report) spread(uids []int64, databases int) {
+// uidsMax is how many buyers a file may name: it is a sample.
+const uidsMax = 1_000_000
+
+// readUIDs reads a file of buyers, one uid a line. One that is there twice counts once.
+func readUIDs(file string) ([]int64, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	seen := map[int64]bool{}
+	var uids []int64
+	in := bufio.NewScanner(f)
+	for n := 1; in.Scan(); n++ {
+		text := strings.TrimSpace(in.Text())
+		if text == "" {
+			continue
+		}
+		uid, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || uid < 1 {
+			return nil, fmt.Errorf("%s: line %d is no uid: it is a number from 1 to %d", file, n, math.MaxInt64)
+		}
+		if seen[uid] {
+			continue
+		}
+		if len(uids) == uidsMax {
+			return nil, fmt.Errorf("%s: it has more than %d uids; a sample is enough", file, uidsMax)
+		}
+		seen[uid] = true
+		uids = append(uids, uid)
+	}
+	if err := in.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(uids) == 0 {
+		return nil, fmt.Errorf("%s: it names no uid", file)
+	}
+	return uids, nil
+}
+
+// spreadOfBuyers is spread for those who made the newest orders. Where they are too few
+// it shows what the arithmetic makes of random ones.
+func (r *report) spreadOfBuyers(uids []int64, databases int) {
 	who := "recent buyers"
 	if n := len(uids); n < buyersLeast {
 		r.note("Spread: there are %d recent buyers, too few to judge; random uids are.", n)
@@ -111,6 +155,11 @@ func (r *report) spread(uids []int64, databases int) {
 			uids[i] = rand.Int64N(math.MaxInt64) + 1
 		}
 	}
+	r.spread(uids, who, databases)
+}
+
+// spread says how uids are spread over databases, tables and slots.
+func (r *report) spread(uids []int64, who string, databases int) {
 	line := fmt.Sprintf("Spread of %d %s:", len(uids), who)
 	for _, of := range []struct {
 		name  string
@@ -127,7 +176,11 @@ func (r *report) spread(uids []int64, databases int) {
 			counts[of.cell(slot.Of(uid))]++
 		}
 		least, most := slices.Min(counts), slices.Max(counts)
-		line += fmt.Sprintf(" %d to %d in a %s,", least, most, of.name)
+		line += fmt.Sprintf(" %d to %d in a %s", least, most, of.name)
+		if len(uids) < of.cells {
+			line += " (too few to judge)"
+		}
+		line += ","
 		if uneven(counts) {
 			fullest := slices.Index(counts, most) + of.first
 			r.warn("the uid cluster", "the %s are spread unevenly: %s %d has %d, where an even share is %d, and %d of %d have none",

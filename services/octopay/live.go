@@ -19,11 +19,13 @@ import (
 	mirrored "github.com/octopay/octopay/syncer/mirror"
 )
 
-// A stored is where a row of an order is, and the row, nil if it isn't there.
+// A stored is where a row of an order is, and the row, nil if it isn't there or the
+// database could not be asked.
 type stored struct {
 	place shardmap.Database
-	table int
+	table int // -1: any
 	row   *schema.Order
+	err   error
 }
 
 // live says where an order is in both clusters, and whether they agree.
@@ -32,17 +34,14 @@ func live(ctx context.Context, s boot.Shared, to console, id idgen.ID) error {
 	if err != nil {
 		return err
 	}
-	c, err := openToRead(ctx, file, access(s))
+	c, err := openToRead(ctx, file, access(s), to)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close() }()
 	fmt.Fprintf(to.out, "%s by %s\n\n", id, strings.TrimSuffix(describe(c.Map()), ","))
 
-	truth, err := readTruth(ctx, c, id, false)
-	if err != nil {
-		return err
-	}
+	truth := readTruth(ctx, c, id, false)
 	if truth.row != nil && !id.Of(truth.row.UID) {
 		show(to, "truth", truth)
 		return verdict(to, true, "The id names no order: that row is of buyer %d, whose orders have other ids.", truth.row.UID)
@@ -50,34 +49,44 @@ func live(ctx context.Context, s boot.Shared, to console, id idgen.ID) error {
 	var copies []stored
 	until := schema.Millis(0)
 	if truth.row != nil {
-		one, complete, err := readMirror(ctx, c, truth.row)
-		if err != nil {
-			return err
-		}
+		one, complete := readMirror(ctx, c, truth.row)
 		copies, until = append(copies, one), complete
-	} else if copies, err = searchMirror(ctx, c, id); err != nil {
-		return err
+	} else {
+		copies = searchMirror(ctx, c, id)
 	}
 	// A change can come between the two readings, and it can reach the mirror before it can
 	// be read in the truth. A locking read waits for it.
-	if slices.ContainsFunc(copies, func(one stored) bool { return one.row != nil && (truth.row == nil || one.row.Ver > truth.row.Ver) }) {
-		if truth, err = readTruth(ctx, c, id, true); err != nil {
-			return err
-		}
+	if truth.err == nil && slices.ContainsFunc(copies, func(one stored) bool { return one.row != nil && (truth.row == nil || one.row.Ver > truth.row.Ver) }) {
+		truth = readTruth(ctx, c, id, true)
 	}
 	show(to, "truth", truth)
 	for _, one := range copies {
 		show(to, "mirror", one)
 	}
-	if truth.row == nil {
-		if len(copies) > 0 {
-			return verdict(to, true, "The truth does not have it, and the mirror does.")
+	has := slices.ContainsFunc(copies, func(one stored) bool { return one.row != nil })
+	away := 0
+	for _, one := range copies {
+		if one.err != nil {
+			away++
 		}
-		fmt.Fprintln(to.out, "  mirror    it is in no database of the mirror")
-		return verdict(to, true, "There is no such order.")
 	}
-	fmt.Fprintf(to.out, "  complete  that database has every change before %s\n", shownTime(until))
-	return compareCopies(to, *truth.row, copies, until)
+	switch {
+	case truth.err != nil && has:
+		return verdict(to, true, "The mirror has it; the truth could not be asked.")
+	case truth.err != nil:
+		return verdict(to, true, "The truth could not be asked, so nobody can say whether there is such an order.")
+	case truth.row != nil && away > 0:
+		return verdict(to, true, "The truth has it; the mirror could not be asked.")
+	case truth.row != nil:
+		fmt.Fprintf(to.out, "  complete  that database has every change before %s\n", shownTime(until))
+		return compareCopies(to, *truth.row, copies, until)
+	case has:
+		return verdict(to, true, "The truth does not have it, and the mirror does.")
+	case away > 0:
+		return verdict(to, true, "The truth does not have it, so there is no such order. Not all of the mirror could be asked.")
+	}
+	fmt.Fprintln(to.out, "  mirror    it is in no database of the mirror")
+	return verdict(to, true, "There is no such order.")
 }
 
 // compareCopies says whether the mirror has what the truth has. What is behind is no
@@ -159,8 +168,16 @@ func column(o schema.Order, name string) string {
 func shownTime(m schema.Millis) string { return m.Time().Format(timeLayout) }
 
 func show(to console, which string, one stored) {
-	fmt.Fprintf(to.out, "  %-8s  %s.order_%d on %s, %s\n", which, one.place.Schema, one.table, one.place.Server.Name, one.place.Server.Address)
-	if one.row == nil {
+	table := fmt.Sprintf(".order_%d", one.table)
+	if one.table < 0 {
+		table = ""
+	}
+	fmt.Fprintf(to.out, "  %-8s  %s%s on %s, %s\n", which, one.place.Schema, table, one.place.Server.Name, one.place.Server.Address)
+	switch {
+	case one.err != nil:
+		fmt.Fprintf(to.out, "            it could not be asked: %v\n", one.err)
+		return
+	case one.row == nil:
 		fmt.Fprintf(to.out, "            it is not there\n")
 		return
 	}
@@ -177,10 +194,16 @@ func verdict(to console, wrong bool, format string, args ...any) error {
 }
 
 // openToRead opens the databases of the map in force, or of the file where there is none.
-// It puts none in force: a wrong file must not come to rule because somebody looked.
-func openToRead(ctx context.Context, file *shardmap.Map, access cluster.Config) (*cluster.Cluster, error) {
+// It puts none in force: a wrong file must not come to rule because somebody looked. When
+// the meta database is away the file has to do: no database is read that says that it is
+// another one, or of another epoch.
+func openToRead(ctx context.Context, file *shardmap.Map, access cluster.Config, to console) (*cluster.Cluster, error) {
 	c := cluster.Open(file, access)
 	m, err := cluster.MapInForce(ctx, c, file)
+	if errors.Is(err, cluster.ErrUnavailable) {
+		fmt.Fprintf(to.out, "The map in force could not be read: %v. What follows is by the file.\n", dberr.Clean(err))
+		return c, nil
+	}
 	if err != nil {
 		return nil, errors.Join(dberr.Clean(err), c.Close())
 	}
@@ -192,50 +215,50 @@ func openToRead(ctx context.Context, file *shardmap.Map, access cluster.Config) 
 
 // readTruth reads the row of an id where it leads to. A locking read sees, or waits for,
 // what is committed at its moment.
-func readTruth(ctx context.Context, c *cluster.Cluster, id idgen.ID, locking bool) (stored, error) {
+func readTruth(ctx context.Context, c *cluster.Cluster, id idgen.ID, locking bool) stored {
 	at := c.Map().LocateInfo(id.Info(), id.Table())
 	db := c.Database(shardmap.UID, at.Database)
 	one := stored{place: db.Place(), table: at.Table}
 	rows, err := byKey(ctx, db, []int{at.Table}, id.Snowflake(), locking)
-	if err == nil && len(rows) > 0 {
+	if one.err = err; err == nil && len(rows) > 0 {
 		one.row = rows[0].row
 	}
-	return one, err
+	return one
 }
 
 // readMirror reads the copy of an order where its merchant's are, and up to when that
 // database is complete, which it says before the row is read.
-func readMirror(ctx context.Context, c *cluster.Cluster, truth *schema.Order) (stored, schema.Millis, error) {
+func readMirror(ctx context.Context, c *cluster.Cluster, truth *schema.Order) (stored, schema.Millis) {
 	if truth.BID < 1 {
-		return stored{}, 0, errors.New("the merchant's number of the row is below 1")
+		return stored{place: c.Database(shardmap.BID, 1).Place(), table: -1, err: errors.New("the merchant's number of the row is below 1")}, 0
 	}
 	at := c.Map().Locate(truth.BID)
 	one := stored{place: c.Database(shardmap.BID, at.Database).Place(), table: at.Table}
 	page, err := mirrored.NewSQL(c).List(ctx, mirrored.Query{BID: truth.BID, Min: truth.ID, Before: truth.ID + 1, Limit: 1})
-	if err == nil && len(page.Orders) > 0 {
+	if one.err = err; err == nil && len(page.Orders) > 0 {
 		one.row = &page.Orders[0]
 	}
-	return one, page.CompleteUntil, err
+	return one, page.CompleteUntil
 }
 
-// searchMirror looks for an order everywhere in the mirror: its merchant isn't known.
-func searchMirror(ctx context.Context, c *cluster.Cluster, id idgen.ID) (found []stored, err error) {
+// searchMirror looks for an order everywhere in the mirror: its merchant isn't known. It
+// returns where it is, and which databases could not be asked.
+func searchMirror(ctx context.Context, c *cluster.Cluster, id idgen.ID) (found []stored) {
 	every := make([]int, slot.Tables)
 	for t := range every {
 		every[t] = t
 	}
-	for n := 1; n <= c.Map().Size(); n++ {
-		rows, err := byKey(ctx, c.Database(shardmap.BID, n), every, id.Snowflake(), false)
+	in := make([][]stored, c.Map().Size())
+	atOnce(len(in), func(i int) {
+		db := c.Database(shardmap.BID, i+1)
+		rows, err := byKey(ctx, db, every, id.Snowflake(), false)
 		if err != nil {
-			return nil, err
+			in[i] = []stored{{place: db.Place(), table: -1, err: err}}
+			return
 		}
-		for _, one := range rows {
-			if id.Of(one.row.UID) {
-				found = append(found, one)
-			}
-		}
-	}
-	return found, nil
+		in[i] = slices.DeleteFunc(rows, func(one stored) bool { return !id.Of(one.row.UID) })
+	})
+	return slices.Concat(in...)
 }
 
 // byKey reads the rows of a primary key in some tables of a database.
@@ -255,7 +278,7 @@ func byKey(ctx context.Context, db *cluster.Database, tables []int, key int64, l
 			if err != nil {
 				return err
 			}
-			found = append(found, stored{db.Place(), t, &o})
+			found = append(found, stored{place: db.Place(), table: t, row: &o})
 		}
 		return nil
 	})

@@ -92,13 +92,58 @@ func none(schema.Order) *schema.Order { return nil }
 func TestLiveChangesNothing(t *testing.T) {
 	s := localstack.Test(t, localstack.Meta)
 	e := &estate{stack: s, c: s.Cluster(t), env: boottest.Environ(t, s, s.Map)}
-	code, _, stderr := octopay(t, e.env, "id", idgen.Make(liveUID, 7).String(), "--live")
-	if code != 1 || !strings.Contains(stderr, "octopay_uid_01@uid-a") {
-		t.Errorf("exit %d, %s", code, stderr)
+	code, stdout, stderr := octopay(t, e.env, "id", idgen.Make(liveUID, 7).String(), "--live")
+	if code != 1 || stderr != "" || !strings.Contains(stdout, "octopay_uid_01.order_7 on uid-a") || !strings.Contains(stdout, "it could not be asked: ") ||
+		!strings.Contains(stdout, "The truth could not be asked, so nobody can say") {
+		t.Errorf("exit %d, %s\n%s", code, stderr, stdout)
 	}
 	if m, err := cluster.MapInForce(t.Context(), e.c, s.Map); m != nil || err != nil {
 		t.Errorf("there is a map in force now, %v", err)
 	}
+}
+
+// What is away is named, and what isn't is shown, whichever it is.
+func TestLiveShowsWhatItCan(t *testing.T) {
+	s := localstack.Private(t, localstack.Options{Need: []localstack.Need{localstack.UID, localstack.BID, localstack.Meta}})
+	e := &estate{stack: s, c: s.Cluster(t), env: boottest.Environ(t, s, s.Map)}
+	if _, err := cluster.ResolveMap(t.Context(), e.c, s.Map); err != nil {
+		t.Fatal(err)
+	}
+	both, truthAlone := orderOf(liveUID, liveBID, idgen.FirstAt(idgen.Epoch.Add(time.Minute))), orderOf(liveUID, liveBID, idgen.FirstAt(idgen.Epoch.Add(time.Hour)))
+	e.insert(t, e.c.Database(shardmap.UID, 1), 7, both, truthAlone)
+	e.insert(t, e.c.Database(shardmap.BID, 5), 1, both)
+	look := func(what, id string, want ...string) {
+		t.Helper()
+		began := time.Now()
+		code, stdout, stderr := octopay(t, e.env, "id", "--live", id)
+		if code != 1 || stderr != "" || time.Since(began) > time.Minute {
+			t.Errorf("%s: exit %d after %s, %s\n%s", what, code, time.Since(began), stderr, stdout)
+		}
+		for _, w := range want {
+			if !strings.Contains(stdout, w) {
+				t.Errorf("%s: it doesn't say %q:\n%s", what, w, stdout)
+			}
+		}
+	}
+	none := idgen.Make(liveUID, both.ID+1).String()
+
+	mirror := s.Server("bid-a")
+	if err := mirror.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	look("the mirror is frozen", both.OrderID().String(), "version 1, created", "octopay_bid_05.order_1 on bid-a", "it could not be asked: ", "The truth has it; the mirror could not be asked.")
+	if err := mirror.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	look("the mirror is away", none, "octopay_bid_01 on bid-a", "octopay_bid_08 on bid-a", "The truth does not have it, so there is no such order. Not all of the mirror could be asked.")
+	if err := mirror.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Server("uid-a").Kill(); err != nil {
+		t.Fatal(err)
+	}
+	look("the truth and the map are away", both.OrderID().String(), "The map in force could not be read: ", "What follows is by the file.", "octopay_uid_01.order_7 on uid-a", "octopay_bid_05.order_1 on bid-a", "The mirror has it; the truth could not be asked.")
+	look("the truth is away, and the mirror lacks it", truthAlone.OrderID().String(), "The truth could not be asked, so nobody can say whether there is such an order.")
 }
 
 // What is shown of texts is that they differ.

@@ -26,10 +26,12 @@ type tailCmd struct {
 	UID       int64         `name:"uid" placeholder:"N" help:"Only rows of this buyer."`
 	Order     string        `name:"order" placeholder:"ID" help:"Only rows of this order."`
 	FromStart bool          `name:"from-start" xor:"begin" help:"Begin with the oldest that is kept, not with what comes now."`
+	From      uint64        `name:"from" xor:"begin" placeholder:"SEQUENCE" help:"Begin with this message."`
 	Since     time.Duration `name:"since" xor:"begin" placeholder:"10m" help:"Begin with what is no older than this."`
 	Marks     bool          `name:"marks" help:"Marks too: up to when a server's rows are complete."`
 	JSON      bool          `name:"json" help:"One JSON object a line, with every column."`
 	Limit     int           `name:"limit" placeholder:"N" help:"End after so many lines; otherwise at Ctrl-C."`
+	End       bool          `name:"end" help:"End with what is there now; it takes a beginning."`
 }
 
 const (
@@ -45,6 +47,8 @@ func (c tailCmd) Validate() error {
 		return errors.New("--bid and --uid are from 1")
 	case c.Since < 0:
 		return errors.New("--since must be above 0")
+	case c.End && !c.FromStart && c.From == 0 && c.Since == 0:
+		return errors.New("--end takes --from-start, --from or --since: what comes now has no end")
 	case c.Limit < 0:
 		return errors.New("--limit must be at least 1")
 	}
@@ -79,8 +83,9 @@ func (c tailCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 	}
 	asked, cancel := context.WithTimeout(ctx, tailAnswer)
 	info, err := st.Info(asked)
+	var first uint64
 	if err == nil {
-		info.First, err = c.begin(asked, st, info)
+		first, err = c.begin(asked, st, info)
 	}
 	cancel()
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -89,7 +94,10 @@ func (c tailCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 	if err != nil {
 		return err
 	}
-	t := &tailer{tailCmd: c, st: st, out: to.out, incarnation: info.Incarnation, next: info.First}
+	if c.From > 0 && c.From < info.First {
+		fmt.Fprintf(to.err, "octopay: message %d is kept no more; beginning with the first, %d\n", c.From, info.First)
+	}
+	t := &tailer{tailCmd: c, st: st, out: to.out, incarnation: info.Incarnation, next: first, last: info.Last}
 	for {
 		err := t.follow(ctx)
 		switch {
@@ -110,6 +118,10 @@ func (c tailCmd) begin(ctx context.Context, st *stream.Stream, info stream.Info)
 	switch {
 	case c.FromStart:
 		return info.First, nil
+	case c.From > info.Last+1:
+		return 0, fmt.Errorf("there is no message %d yet: the last is %d", c.From, info.Last)
+	case c.From > 0:
+		return max(c.From, info.First), nil
 	case c.Since > 0:
 		return st.FirstSince(ctx, time.Now().Add(-c.Since))
 	}
@@ -123,6 +135,7 @@ type tailer struct {
 	out         io.Writer
 	incarnation string
 	next        uint64 // sequence
+	last        uint64 // that was there at the beginning
 	lines       int
 }
 
@@ -143,7 +156,7 @@ func (t *tailer) again(ctx context.Context, to console) bool {
 		}
 		if info.Incarnation != t.incarnation || info.Last+1 < t.next {
 			fmt.Fprintf(to.err, "octopay: the stream is another one, or has lost messages; going on with its first, %d\n", info.First)
-			t.incarnation, t.next = info.Incarnation, info.First
+			t.incarnation, t.next, t.last = info.Incarnation, info.First, info.Last
 		}
 		return true
 	}
@@ -164,6 +177,9 @@ func (t *tailer) follow(ctx context.Context) error {
 		return err
 	}
 	defer in.Close()
+	if t.End && in.Empty() {
+		return errEnough
+	}
 	for {
 		m, err := in.Next(ctx, tailSilence)
 		if errors.Is(err, stream.ErrSilent) {
@@ -174,10 +190,16 @@ func (t *tailer) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if t.End && m.Seq > t.last {
+			return errEnough
+		}
 		if err := t.message(m); err != nil {
 			return err
 		}
 		t.next = m.Seq + 1
+		if t.End && (!m.More || t.next > t.last) {
+			return errEnough
+		}
 	}
 }
 

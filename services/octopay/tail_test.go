@@ -114,6 +114,14 @@ func TestTail(t *testing.T) {
 		{"--from-start --marks --limit 4", []string{first, second, "  2  order", "  3  mark    at 2025-01-01 00:01:00.000 UTC  position 1-1-9  from uid-a"}},
 		{"--from-start --uid 42 --limit 1", []string{"  2  order   " + other.OrderID().String()}},
 		{"--since 1h --bid 1001 --limit 5", []string{first, second, "  4  undecodable", "  5  broken", "  6  order"}},
+		{"--from-start --end", []string{first, second, "  2  order", "  4  undecodable", "  5  broken", "  6  order"}},
+		{"--from-start --end --uid 42", []string{"  2  order   ", "  4  undecodable"}},
+		{"--from-start --end --bid 77", []string{"  2  order   "}},
+		{"--from-start --end --bid 8", nil}, // a group of nothing but marks
+		{"--from 2 --end --uid 9527", []string{"  4  undecodable", "  6  order"}},
+		{"--from 5 --limit 2", []string{"  5  broken", "  6  order"}},
+		{"--from 7 --end", nil},
+		{"--since 1h --end --marks --order " + other.OrderID().String(), []string{"  2  order", "  3  mark", "  4  undecodable"}},
 		{"--from-start --limit 4 --order " + mine.OrderID().String(), []string{first, second, "  4  undecodable", "  6  order"}},
 	} {
 		code, lines, stderr := b.tail(t, strings.Fields(c.args)...)
@@ -126,6 +134,10 @@ func TestTail(t *testing.T) {
 				t.Errorf("%s: line %d is %q, want %q", c.args, i, lines[i], want)
 			}
 		}
+	}
+
+	if code, _, stderr := b.tail(t, "--from", "8"); code != 1 || !strings.Contains(stderr, "there is no message 8 yet: the last is 6") {
+		t.Errorf("from what isn't there: exit %d, %s", code, stderr)
 	}
 
 	_, lines, _ := b.tail(t, "--from-start", "--json", "--marks", "--limit", "4")
@@ -143,6 +155,49 @@ func TestTail(t *testing.T) {
 		}
 	}
 	b.leavesNothing(t)
+
+	st, err := b.js.Stream(t.Context(), b.st.Name())
+	if err == nil {
+		err = st.Purge(t.Context(), jetstream.WithPurgeSequence(6))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, lines, stderr := b.tail(t, "--from", "2", "--end"); code != 0 || len(lines) != 1 || !strings.Contains(stderr, "message 2 is kept no more; beginning with the first, 6") {
+		t.Errorf("from what is gone: exit %d, %s\n%q", code, stderr, lines)
+	}
+}
+
+// A mark that promises nothing is shown as one: of another stream, or unreadable.
+func TestTailShowsDeadMarks(t *testing.T) {
+	b := newBrook(t, localstack.Test(t, localstack.NATS))
+	b.begin(t)
+	if err := b.w.Mark(t.Context(), source.Position{}, 1000); err != nil {
+		t.Fatal(err)
+	}
+	st, err := b.js.Stream(t.Context(), b.st.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := st.GetMsg(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := m.Data
+	if err := b.js.DeleteStream(t.Context(), b.st.Name()); err != nil {
+		t.Fatal(err)
+	}
+	b.begin(t)
+	for subject, data := range map[string][]byte{m.Subject: good, m.Subject + "x": []byte("\xff")} {
+		if _, err := b.js.Publish(t.Context(), subject, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, lines, stderr := b.tail(t, "--from-start", "--end", "--marks")
+	all := strings.Join(lines, "\n")
+	if code != 0 || len(lines) != 2 || !strings.Contains(all, "from uid-a  FAULT: of another incarnation of the stream") || !strings.Contains(all, "FAULT: not a mark of this subject") {
+		t.Errorf("exit %d, %s\n%s", code, stderr, all)
+	}
 }
 
 // leavesNothing waits until NATS keeps nothing for a reader.
