@@ -36,6 +36,8 @@ type Config struct {
 	Duration time.Duration // whole seconds
 	// Second is called when a second has ended, with its answers; it has no latencies.
 	Second func(report.Second)
+	// Begin is called right before what is measured, and End right after it.
+	Begin, End func()
 }
 
 // Bounds of a run.
@@ -54,8 +56,7 @@ const late = 15 * time.Second
 // Run sends the requests of plan, from number first on, for c.Duration, and returns
 // beside the figures the order id of every create that was answered 201 or 200. Which
 // numbers were sent isn't known to the last one: another run of the same plan must
-// begin far above. Requests that are under way at the end are cut off, and count as
-// sent without an answer.
+// begin far above. Requests that are under way at the end are cut off.
 //
 // Latencies are wrk's, from the sending. When ctx ends sending ends; what was measured
 // until then is returned with ctx's error.
@@ -74,13 +75,14 @@ func Run(ctx context.Context, plan *traffic.Plan, first uint64, c Config) (run r
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	send := func(name string, n int, d time.Duration, progress func(report.Second)) (o outcome, err error) {
-		w := wrkRun{binary: wrk, dir: filepath.Join(dir, name), config: c, duration: d, progress: progress}
+	lines := header(base, c.Key)
+	send := func(name string, n int, d time.Duration, c Config) (o outcome, err error) {
+		w := wrkRun{binary: wrk, dir: filepath.Join(dir, name), config: c, duration: d}
 		if err := os.Mkdir(w.dir, 0o700); err != nil {
 			return o, err
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(w.dir)) }()
-		if err := write(w.dir, plan, first, n, c.Threads, header(base, c.Key)); err != nil {
+		if err := write(w.dir, plan, first, n, c.Threads, lines); err != nil {
 			return o, err
 		}
 		first += uint64(n)
@@ -89,17 +91,18 @@ func Run(ctx context.Context, plan *traffic.Plan, first uint64, c Config) (run r
 		return o, err
 	}
 	n := warmupRate * int(c.Warmup/time.Second)
-	warm, err := send("warmup", n, c.Warmup, nil)
+	warm, err := send("warmup", n, c.Warmup, Config{URL: c.URL, Connections: c.Connections, Threads: c.Threads})
 	if err != nil {
 		return report.Run{}, acks, fmt.Errorf("warming up: %w", err)
 	}
 	perSecond := float64(warm.Sent) / (float64(warm.DurationUS) / 1e6)
 	n = int(math.Ceil(perSecond*c.Duration.Seconds()*spare)) + 100*c.Connections
-	o, err := send("run", n, c.Duration, c.Second)
+	o, err := send("run", n, c.Duration, c)
 	if err != nil && o.DurationUS == 0 {
 		return report.Run{}, acks, err
 	}
 	run = o.report(plan, c)
+	run.Cut += warm.open()
 	if o.Empty > 0 {
 		run.Invalid = append(run.Invalid, fmt.Sprintf(
 			"the %d requests that were prepared ran out: the service was over %g times as fast as in the %s of warming up, which should last longer", n, spare, c.Warmup))
@@ -150,9 +153,10 @@ func (o outcome) report(plan *traffic.Plan, c Config) report.Run {
 	// wrk counts some connections that broke and not others: it takes one that the
 	// service closed for the end of an answer. But it never has more requests under way
 	// than connections.
-	if broken := max(o.Connect+o.Read+o.Write, o.Sent-o.Answered-int64(c.Connections)); broken > 0 {
+	if broken := min(max(o.Connect+o.Read+o.Write, o.Sent-o.Answered-int64(c.Connections)), o.Sent-o.Answered); broken > 0 {
 		run.ByAnswer[report.NoAnswer] = broken
 	}
+	run.Cut = o.Sent - o.Answered - run.ByAnswer[report.NoAnswer]
 	run.PerSecond = float64(run.Succeeded()) / run.DurationSec
 	if o.Late > 0 {
 		run.Invalid = append(run.Invalid, fmt.Sprintf("%d answers took longer than %s, and are not in the latencies", o.Late, late))
@@ -164,4 +168,16 @@ func (o outcome) report(plan *traffic.Plan, c Config) report.Run {
 		run.Invalid = append(run.Invalid, fmt.Sprintf("%d writes were answered with success and without an order id: nobody can look for them", made-o.IDs))
 	}
 	return run
+}
+
+// open returns how many requests there were whose outcome nobody learned: they have no
+// answer, or one that doesn't say that nothing was written.
+func (o outcome) open() int64 {
+	n := o.Sent - o.Answered
+	for answer, count := range o.ByAnswer {
+		if answer == report.OtherAnswer || answer[0] == '5' && !strings.HasPrefix(answer, "503") {
+			n += count
+		}
+	}
+	return n
 }

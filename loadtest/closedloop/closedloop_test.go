@@ -133,8 +133,11 @@ func TestCountsAreWhatTheTargetSaw(t *testing.T) {
 	}
 	var shown []report.Second
 	plan := newPlan(t, mixed)
-	c := Config{URL: s.URL, Connections: connections, Threads: threads, Duration: 2 * time.Second}
-	w := wrkRun{binary: wrk, dir: t.TempDir(), config: c, duration: c.Duration, progress: func(s report.Second) { shown = append(shown, s) }}
+	c := Config{
+		URL: s.URL, Connections: connections, Threads: threads, Duration: 2 * time.Second,
+		Second: func(s report.Second) { shown = append(shown, s) },
+	}
+	w := wrkRun{binary: wrk, dir: t.TempDir(), config: c, duration: c.Duration}
 	if err := write(w.dir, plan, 7, 10_000, threads, header(base, "dev-app")); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +176,7 @@ func TestCountsAreWhatTheTargetSaw(t *testing.T) {
 	}
 	if run.Scenario != "create=3,repeat=1,get=1" || run.Generator != "closed loop, wrk, 6 connections" || run.Seed != 4 ||
 		run.CPUSec["generator"] <= 0 || run.DurationSec < 2 || run.PerSecond != float64(s.answers["201"]+s.answers["200"])/run.DurationSec ||
-		run.LatencyMs.P50 <= 0 || run.LatencyMs.P99 > run.LatencyMs.Max || len(run.Invalid) > 0 {
+		run.Cut != connections || run.LatencyMs.P50 <= 0 || run.LatencyMs.P99 > run.LatencyMs.Max || len(run.Invalid) > 0 {
 		t.Errorf("%+v", run)
 	}
 }
@@ -181,11 +184,15 @@ func TestCountsAreWhatTheTargetSaw(t *testing.T) {
 // The figures are of the run without the warm-up; what the warm-up wrote is
 // acknowledged too, and no request is of both.
 func TestTheWarmUpIsAcknowledgedAndNotMeasured(t *testing.T) {
+	t.Parallel()
 	s := newTarget(t, func(s *target, n int, w http.ResponseWriter, r *http.Request, no string) { s.serve(n, w, r, no) })
 	plan := newPlan(t, traffic.Config{})
 	const connections = 4
+	seenBefore, calls := 0, ""
 	run, acks, err := Run(t.Context(), plan, 100, Config{
 		URL: s.URL + "/", Connections: connections, Warmup: time.Second, Duration: time.Second,
+		Begin: func() { calls += "begin "; s.mu.Lock(); seenBefore = len(s.saw); s.mu.Unlock() },
+		End:   func() { calls += "end" },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -219,10 +226,16 @@ func TestTheWarmUpIsAcknowledgedAndNotMeasured(t *testing.T) {
 	if len(s.made) != len(s.saw) {
 		t.Errorf("%d orders in %d requests", len(s.made), len(s.saw))
 	}
+	if calls != "begin end" || seenBefore == 0 || seenBefore > int(warm) {
+		t.Errorf("called %q, after %d requests of %d of the warm-up", calls, seenBefore, warm)
+	}
 	if warm == 0 || measured == 0 || run.Sent < measured || run.Sent > measured+connections || run.ByAnswer["201"] < run.Sent-connections {
 		t.Errorf("the target saw %d of the warm-up and %d of the run; %d were sent, %v", warm, measured, run.Sent, run.ByAnswer)
 	}
-	// Cut off at the end of either: one for each connection.
+	// Cut off at the end of either: at most one for each connection.
+	if run.Cut > 2*connections {
+		t.Errorf("%d were cut off", run.Cut)
+	}
 	slices.Sort(acks)
 	slices.Sort(s.ids)
 	if lost := len(s.ids) - len(acks); lost < 0 || lost > 2*connections || !subset(acks, s.ids) {
@@ -243,6 +256,7 @@ func subset(a, b []string) bool {
 // Fault 33. When the requests that were prepared run out, the generator was the
 // bottleneck: the run ends, nothing is sent twice, and it says that it is invalid.
 func TestFault33RequestsThatRunOutMakeARunInvalid(t *testing.T) {
+	t.Parallel()
 	var plan *traffic.Plan
 	s := newTarget(t, func(s *target, n int, w http.ResponseWriter, r *http.Request, no string) {
 		if n, _ := plan.Number(no); n < warmupRate {
@@ -269,6 +283,7 @@ func TestFault33RequestsThatRunOutMakeARunInvalid(t *testing.T) {
 }
 
 func TestARunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	s := newTarget(t, func(s *target, n int, w http.ResponseWriter, r *http.Request, no string) { s.serve(n, w, r, no) })
@@ -306,6 +321,15 @@ func TestWhatMakesFiguresMeaninglessIsSaid(t *testing.T) {
 		if got := strings.Join(o.report(newPlan(t, traffic.Config{}), Config{}).Invalid, "; "); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+func TestWhatNobodyLearnedTheOutcomeOfIsCounted(t *testing.T) {
+	o := outcome{Sent: 20, Answered: 17, ByAnswer: map[string]int64{
+		"201": 5, "503 overloaded": 4, "504 outcome_unknown": 3, "500": 2, "409 out_trade_no_reused": 2, "other": 1,
+	}}
+	if n := o.open(); n != 3+3+2+1 {
+		t.Errorf("%d", n)
 	}
 }
 

@@ -55,7 +55,6 @@ type wrkRun struct {
 	binary, dir string
 	config      Config
 	duration    time.Duration
-	progress    func(report.Second) // nil: none
 }
 
 // An outcome is what wrk did.
@@ -87,9 +86,11 @@ func (w wrkRun) run(ctx context.Context) (o outcome, err error) {
 	cmd := exec.Command(w.binary, "-s", "reader.lua", "-c", strconv.Itoa(c.Connections), "-t", strconv.Itoa(c.Threads),
 		"-d", fmt.Sprintf("%ds", w.duration/time.Second), "-T", fmt.Sprintf("%ds", late/time.Second), c.URL)
 	cmd.Dir = w.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
+	if c.Begin != nil {
+		c.Begin()
+	}
 	o.started = time.Now()
 	if err := cmd.Start(); err != nil {
 		return o, err
@@ -111,7 +112,7 @@ func (w wrkRun) run(ctx context.Context) (o outcome, err error) {
 			if e := series.read(); e != nil {
 				return o, errors.Join(e, cmd.Process.Kill(), <-ended)
 			}
-			series.pass(series.ended(), w.progress)
+			series.pass(series.ended(), c.Second)
 			if series.empty || ctx.Err() != nil {
 				// It ends as when its time is over. In its first moments it ignores
 				// signals, so this is said again with the next tick.
@@ -121,6 +122,9 @@ func (w wrkRun) run(ctx context.Context) (o outcome, err error) {
 			stuck = errors.New("closedloop: wrk did not end")
 			_ = cmd.Process.Kill()
 		}
+	}
+	if c.End != nil {
+		c.End()
 	}
 	if err != nil || stuck != nil {
 		return o, errors.Join(stuck, fmt.Errorf("closedloop: wrk: %w\n%s", err, said.Bytes()))
@@ -136,7 +140,7 @@ func (w wrkRun) run(ctx context.Context) (o outcome, err error) {
 	for at := range int(o.DurationUS / 1e6) {
 		o.seconds = append(o.seconds, series.second(at))
 	}
-	series.pass(len(o.seconds), w.progress)
+	series.pass(len(o.seconds), c.Second)
 	return o, ctx.Err()
 }
 

@@ -83,6 +83,7 @@ func problem(w http.ResponseWriter, status int, code string) {
 // What the generator says it did is what the target saw, and each answer is counted
 // under its name, in total and in its second.
 func TestFiguresAreWhatHappened(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	var s *target
 	s = newTarget(t, func(n int, w http.ResponseWriter, r *http.Request) {
@@ -103,16 +104,21 @@ func TestFiguresAreWhatHappened(t *testing.T) {
 	})
 	defer close(release)
 	var shown []report.Second
+	calls := ""
 	p := newPlan(t, traffic.Config{Seed: 5})
 	run, acks, err := Run(t.Context(), p, Config{
 		URL: s.URL + "/", Key: "k", Pace: Constant(100), Duration: 2500 * time.Millisecond, Timeout: time.Second,
 		Second: func(s report.Second) { shown = append(shown, s) },
+		Begin:  func() { calls += "begin " }, End: func() { calls += "end" },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if run.Offered != 250 || run.Sent+run.Dropped != 250 || run.Sent != int64(s.total) {
 		t.Errorf("offered %d, sent %d, dropped %d; the target saw %d", run.Offered, run.Sent, run.Dropped, s.total)
+	}
+	if calls != "begin end" {
+		t.Errorf("called %q", calls)
 	}
 	if len(s.saw) != s.total {
 		t.Errorf("%d requests were of %d orders", s.total, len(s.saw))
@@ -170,6 +176,7 @@ func TestFiguresAreWhatHappened(t *testing.T) {
 // Fault 33. A generator that can't send in time says that its figures mean nothing,
 // and why, with the figures.
 func TestFault33AThrottledGeneratorIsInvalid(t *testing.T) {
+	t.Parallel()
 	s := newTarget(t, func(n int, w http.ResponseWriter, r *http.Request) {
 		time.Sleep(50 * time.Millisecond) // what a slow target does
 		w.WriteHeader(http.StatusCreated)

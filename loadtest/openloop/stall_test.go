@@ -16,14 +16,20 @@ import (
 	"github.com/octopay/octopay/loadtest/traffic"
 )
 
-// quickstart builds and starts the service in a process of its own, which ends with
-// the test, and returns its URL.
-func quickstart(t *testing.T) (process *os.Process, url string) {
+// build builds the service and returns its program.
+func build(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "quickstart")
 	if out, err := exec.Command("go", "build", "-o", binary, "../../services/quickstart").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
+	return binary
+}
+
+// start starts the service in a process of its own, which ends with the test, and
+// returns its URL.
+func start(t *testing.T, binary string) (process *os.Process, url string) {
+	t.Helper()
 	cmd := exec.Command(binary, "-addr", "127.0.0.1:0", "-ops-addr", "127.0.0.1:0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := cmd.StdoutPipe()
@@ -64,7 +70,7 @@ func stopped(t *testing.T, pid int) bool {
 // seconds had waited. Here the requests that were due meanwhile count from when they
 // were due, also when the generator has far too few workers to send them.
 func TestFault33AStallOfTwoSecondsShows(t *testing.T) {
-	process, url := quickstart(t)
+	binary := build(t)
 	for _, c := range []struct {
 		name    string
 		workers int
@@ -74,6 +80,8 @@ func TestFault33AStallOfTwoSecondsShows(t *testing.T) {
 		{"with four workers", 4, "four"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			process, url := start(t, binary)
 			plan, err := traffic.New(traffic.Config{Run: c.plan})
 			if err != nil {
 				t.Fatal(err)

@@ -16,11 +16,12 @@ type Run struct {
 	DurationSec float64            `json:"duration_sec"` // that was measured, without warming up
 	Offered     int64              `json:"offered"`      // requests that were due; closed loop: that were sent
 	Sent        int64              `json:"sent"`
-	Dropped     int64              `json:"dropped"`    // due and never sent
-	ByAnswer    map[string]int64   `json:"by_answer"`  // by status and problem code: "201", "503 overloaded"; or one of the answers below
-	PerSecond   float64            `json:"per_second"` // answers of success
-	LatencyMs   Quantiles          `json:"latency_ms"` // from the intended send time; closed loop: from the sending
-	LagMs       Quantiles          `json:"lag_ms"`     // from the intended to the real send time; open loop
+	Dropped     int64              `json:"dropped"`       // due and never sent
+	Cut         int64              `json:"cut,omitempty"` // sent, and their answers not waited for; also in the warm-up, those without one
+	ByAnswer    map[string]int64   `json:"by_answer"`     // by status and problem code: "201", "503 overloaded"; or one of the answers below
+	PerSecond   float64            `json:"per_second"`    // answers of success
+	LatencyMs   Quantiles          `json:"latency_ms"`    // from the intended send time; closed loop: from the sending
+	LagMs       Quantiles          `json:"lag_ms"`        // from the intended to the real send time; open loop
 	Seconds     []Second           `json:"seconds"`
 	CPUSec      map[string]float64 `json:"cpu_sec"` // used during the run, by program: orderd, mariadbd, …, generator
 	Check       *Check             `json:"check,omitempty"`

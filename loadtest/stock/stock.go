@@ -1,0 +1,171 @@
+// Package stock makes the orders that the reads of a load test read, before it begins,
+// and waits until the mirror has them. It measures nothing.
+package stock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	json "github.com/go-json-experiment/json"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/octopay/octopay/loadtest/traffic"
+)
+
+// A Service is where orders are made.
+type Service struct {
+	URL string // scheme, host, port
+	Key string // sent as Authorization: Bearer; none
+}
+
+const (
+	atOnce = 64
+	// within is how long one order may take, with all its repeats, and the mirror.
+	within = time.Minute
+	// between is the time between two attempts.
+	between = 100 * time.Millisecond
+)
+
+// Make creates the first n orders of plan, whose requests must all be creates, and
+// returns them in this order. A create that was refused for now, or whose outcome is
+// unknown, is repeated. progress is told how many there are; it may be nil, and is
+// called by several goroutines.
+func Make(ctx context.Context, s Service, plan *traffic.Plan, n int, progress func(done int)) ([]traffic.Known, error) {
+	if len(plan.Mix) != 1 || plan.Mix[0].Kind != traffic.Create {
+		return nil, errors.New("stock: a plan that makes orders has creates alone")
+	}
+	client, leave := newClient()
+	defer leave()
+	known := make([]traffic.Known, n)
+	var next, done atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	for range min(atOnce, n) {
+		g.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return nil
+				}
+				id, err := s.create(ctx, client, plan.Request(uint64(i)))
+				if err != nil {
+					return fmt.Errorf("stock: order %d: %w", i, err)
+				}
+				o := plan.Order(uint64(i))
+				known[i] = traffic.Known{ID: id, UID: o.UID, BID: o.BID, OutTradeNo: o.OutTradeNo}
+				if d := done.Add(1); progress != nil {
+					progress(int(d))
+				}
+			}
+		})
+	}
+	return known, g.Wait()
+}
+
+// create sends a create until it is acknowledged.
+func (s Service) create(ctx context.Context, client *http.Client, r traffic.Request) (id string, err error) {
+	err = retry(ctx, func(ctx context.Context) (again bool, err error) {
+		status, _, body, err := s.send(ctx, client, r.Method, r.Target, r.Body)
+		switch {
+		case err != nil:
+			return true, err
+		case status == http.StatusOK || status == http.StatusCreated:
+			var order struct {
+				OrderID string `json:"order_id"`
+			}
+			if err := json.Unmarshal(body, &order); err != nil || order.OrderID == "" {
+				return false, fmt.Errorf("%d without an order id", status)
+			}
+			id = order.OrderID
+			return false, nil
+		}
+		return status >= 500 || status == http.StatusTooManyRequests, fmt.Errorf("%d %s", status, body)
+	})
+	return id, err
+}
+
+// AwaitMirror waits until the lists of the merchants of all known orders are complete
+// up to now.
+func AwaitMirror(ctx context.Context, s Service, known []traffic.Known) error {
+	client, leave := newClient()
+	defer leave()
+	now := time.Now()
+	seen := map[int64]bool{}
+	for _, k := range known {
+		if seen[k.BID] {
+			continue
+		}
+		seen[k.BID] = true
+		err := retry(ctx, func(ctx context.Context) (again bool, err error) {
+			status, header, body, err := s.send(ctx, client, http.MethodGet, "/v1/merchants/"+strconv.FormatInt(k.BID, 10)+"/orders?limit=1", nil)
+			if err != nil {
+				return true, err
+			}
+			if status != http.StatusOK {
+				return status >= 500, fmt.Errorf("%d %s", status, body)
+			}
+			until, err := time.Parse(time.RFC3339, header.Get("X-Mirror-Complete-Until"))
+			if err != nil {
+				return false, err
+			}
+			if until.Before(now) {
+				return true, fmt.Errorf("it is complete until %s", until)
+			}
+			return false, nil
+		})
+		if err != nil {
+			return fmt.Errorf("stock: the mirror, merchant %d: %w", k.BID, err)
+		}
+	}
+	return nil
+}
+
+// retry calls f until it needn't be called again, or a minute has passed.
+func retry(ctx context.Context, f func(context.Context) (again bool, err error)) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		again, err := f(ctx)
+		if err == nil || !again {
+			return err
+		}
+		wait := time.NewTimer(between)
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+func newClient() (client *http.Client, leave func()) {
+	transport := &http.Transport{MaxIdleConns: atOnce, MaxIdleConnsPerHost: atOnce, DisableCompression: true}
+	return &http.Client{Transport: transport, Timeout: 15 * time.Second}, transport.CloseIdleConnections
+}
+
+func (s Service) send(ctx context.Context, client *http.Client, method, target string, body []byte) (status int, header http.Header, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.URL+target, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if s.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+s.Key)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	return resp.StatusCode, resp.Header, answer, err
+}
