@@ -1,0 +1,5 @@
+export const options = {
+  scenarios: { a: { executor: 'constant-arrival-rate', rate: 1, duration: '1s', preAllocatedVUs: 1, stages: [] } },
+  thresholds: {},
+};
+export default function () {}

@@ -1,0 +1,5 @@
+export const options = {
+  scenarios: { a: { executor: 'constant-arrival-rate', rate: 1, duration: '1s', preAllocatedVUs: 1 } },
+  thresholds: { dropped_iterations: ['p(99)<1'] },
+};
+export default function () {}
