@@ -259,13 +259,18 @@ func (r Run) answers() (lines []answerLine) {
 	rest := codes[min(most, len(codes)):]
 	codes = codes[:len(codes)-len(rest)]
 	slices.Sort(codes)
-	free := map[byte][]string{'2': {"c1", "c2"}, '4': {"c3", "c8"}, '5': {"c6", "c7"}, 'e': {"c5"}}
+	wanted := map[byte][]string{'2': {"c1", "c2"}, '4': {"c3", "c8"}, '5': {"c6", "c7"}, 'e': {"c5"}}
+	free := []string{"c4", "c5", "c8", "c7", "c3", "c2", "c6", "c1"}
 	for _, code := range codes {
-		class := "c4"
-		if of := free[(code + " ")[0]]; len(of) > 0 {
-			class, free[code[0]] = of[0], of[1:]
+		at := 0
+		for _, class := range wanted[(code + " ")[0]] {
+			if i := slices.Index(free, class); i >= 0 {
+				at = i
+				break
+			}
 		}
-		lines = append(lines, answerLine{code, class, []string{code}})
+		lines = append(lines, answerLine{code, free[at], []string{code}})
+		free = slices.Delete(free, at, at+1)
 	}
 	if len(rest) > 0 {
 		lines = append(lines, answerLine{"others", "muted", rest})

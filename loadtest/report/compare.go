@@ -32,6 +32,7 @@ type Row struct {
 	Invalid   int               `json:"invalid"` // of Runs; they are left out of all figures
 	Failed    int               `json:"failed"`  // of Runs, whose check failed; left out as well
 	PerSecond Spread            `json:"per_second"`
+	Other     Spread            `json:"other"`      // share of the answers that were not of success, %
 	Ratio     map[string]Spread `json:"ratio"`      // of PerSecond, by baseline: in the rounds that have both
 	LatencyMs Quantiles         `json:"latency_ms"` // the median of each
 	CPUMicros map[string]Spread `json:"cpu_micros"` // for each answer of success, by program
@@ -76,6 +77,13 @@ func (s Set) Compare() []Row {
 
 func (s Set) fill(row *Row, runs []Run) {
 	row.PerSecond = spread(each(runs, func(r Run) float64 { return r.PerSecond }))
+	row.Other = spread(each(runs, func(r Run) float64 {
+		answers := int64(0)
+		for _, n := range r.ByAnswer {
+			answers += n
+		}
+		return 100 * float64(answers-r.Succeeded()) / float64(answers)
+	}))
 	for _, q := range []struct {
 		to *float64
 		of func(Quantiles) float64

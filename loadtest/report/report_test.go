@@ -57,10 +57,10 @@ func stalled() report.Run {
 			s.LaneBatch = nil
 		case 13:
 			s.LatencyMs, s.LaneBatch, s.MirrorLagSec = nil, nil, ptr(3.4)
-			s.ByAnswer = map[string]int64{"503": 1200, "error": 40}
+			s.ByAnswer = map[string]int64{"503 overloaded": 1200, "error": 40}
 		}
 	}
-	r.ByAnswer = map[string]int64{"201": 58_760, "503": 1200, "error": 40}
+	r.ByAnswer = map[string]int64{"201": 58_760, "503 overloaded": 1200, "error": 40}
 	r.Check = &report.Check{Acknowledged: 58_760, Found: 58_760, Mirror: true, Open: 38}
 	return r
 }
@@ -75,6 +75,12 @@ func failed(r report.Run) report.Run {
 	return r
 }
 
+func refusing(r report.Run) report.Run {
+	r.ByAnswer["503 overloaded"] = r.Sent / 4
+	r.ByAnswer["201"] -= r.Sent / 4
+	return r
+}
+
 func document() report.Document {
 	return report.Document{
 		Title: "Create, side by side", Started: time.Date(2026, 11, 30, 20, 0, 0, 0, time.UTC),
@@ -82,7 +88,7 @@ func document() report.Document {
 		Sets: []report.Set{{Name: "create, 512 connections", Baselines: []string{"direct", "raw"}, Rounds: [][]report.Run{
 			{run("octopay", 8000), run("direct", 3000), run("raw", 16000)},
 			{run("octopay", 6000), run("direct", 2000), invalid(run("raw", 99999))},
-			{run("octopay", 10_000), run("direct", 5000), run("raw", 12500)},
+			{run("octopay", 10_000), refusing(run("direct", 5000)), run("raw", 12500)},
 		}}},
 		Runs: []report.Run{stalled()},
 	}
@@ -95,7 +101,7 @@ func TestVerdict(t *testing.T) {
 		want []report.Sentence
 	}{
 		"all well": {run("octopay", 100), []report.Sentence{
-			{Text: "Valid: 3,000 of 3,000 requests that were due were sent."},
+			{Text: "Valid: 3,000 requests were sent, the next when one before was answered."},
 			{Text: "Checked: each of the 3,000 acknowledged orders is stored once, as it was sent, and the mirror has the same."}}},
 		"open orders and lag": {stalled(), []report.Sentence{
 			{Text: "Valid: 60,000 of 60,000 requests that were due were sent, 99 % of them at most 0.42 ms late."},
@@ -104,18 +110,18 @@ func TestVerdict(t *testing.T) {
 			{Bad: true, Text: "INVALID: the figures of this run mean nothing. Sent 92.1 % of what was due, less than 99 %; the generator was 340 ms late at p99."},
 			{Text: "Checked: each of the 3,000 acknowledged orders is stored once, as it was sent, and the mirror has the same."}}},
 		"one missing": {failed(run("octopay", 100)), []report.Sentence{
-			{Text: "Valid: 3,000 of 3,000 requests that were due were sent."},
+			{Text: "Valid: 3,000 requests were sent, the next when one before was answered."},
 			{Bad: true, Text: "THE CHECK FAILED: 1 missing. 3,000 orders were acknowledged, 2,999 of them found. 15770253150322220879872 is missing."}}},
 		"everything wrong": {edit(run("octopay", 100), func(r *report.Run) {
 			r.Check = &report.Check{Acknowledged: 5, Found: 4, Missing: 1, Doubled: 2, Wrong: 3, Unequal: 1234}
 		}), []report.Sentence{
-			{Text: "Valid: 3,000 of 3,000 requests that were due were sent."},
+			{Text: "Valid: 3,000 requests were sent, the next when one before was answered."},
 			{Bad: true, Text: "THE CHECK FAILED: 1 missing, 2 doubled, 3 wrong, 1,234 unequal in the mirror. 5 orders were acknowledged, 4 of them found."}}},
 		"not checked": {edit(run("echo", 100), func(r *report.Run) { r.Check = nil }), []report.Sentence{
-			{Text: "Valid: 3,000 of 3,000 requests that were due were sent."},
+			{Text: "Valid: 3,000 requests were sent, the next when one before was answered."},
 			{Unknown: true, Text: "Not checked: nobody compared what is stored with what was acknowledged."}}},
 		"nothing acknowledged, without the mirror": {edit(run("octopay", 100), func(r *report.Run) { r.Check = &report.Check{} }), []report.Sentence{
-			{Text: "Valid: 3,000 of 3,000 requests that were due were sent."},
+			{Text: "Valid: 3,000 requests were sent, the next when one before was answered."},
 			{Text: "Checked: no order was acknowledged, and none is wrong; the mirror was not looked at."}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +190,7 @@ func TestCompare(t *testing.T) {
 				if row.Target != c.target {
 					continue
 				}
-				row.LatencyMs, row.CPUMicros = report.Quantiles{}, nil
+				row.LatencyMs, row.CPUMicros, row.Other = report.Quantiles{}, nil, report.Spread{}
 				round := cmp.Transformer("round", func(x float64) float64 { return math.Round(x*1e6) / 1e6 })
 				if d := cmp.Diff(c.want, row, round); d != "" {
 					t.Error(d)
@@ -198,8 +204,11 @@ func TestCompare(t *testing.T) {
 
 func TestCPUIsForAnAnswerOfSuccess(t *testing.T) {
 	r := run("octopay", 100)
-	r.ByAnswer["503"] = 50_000 // refusals share the cost
+	r.ByAnswer["503 overloaded"] = 1000 // refusals share the cost
 	rows := report.Set{Rounds: [][]report.Run{{r}}}.Compare()
+	if got := rows[0].Other.Median; got != 25 {
+		t.Errorf("%v %% of the answers were no success, want 25", got)
+	}
 	for program, want := range map[string]float64{"orderd": 50, "mariadbd": 100, "generator": 20} {
 		if got := rows[0].CPUMicros[program].Median; math.Abs(got-want) > 1e-6 {
 			t.Errorf("%s: %v µs, want %v", program, got, want)
@@ -261,6 +270,32 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "terminal.txt", b.Bytes())
+}
+
+// Two answers never look the same in a drawing.
+func TestAnswersDiffer(t *testing.T) {
+	r := stalled()
+	for i, code := range []string{"200", "201", "400 x", "409 y", "429 z", "500 internal", "503 a", "503 b", "504 c", "timeout", "error", "other"} {
+		r.ByAnswer[code] = int64(1000 - i)
+		r.Seconds[3].ByAnswer[code] = 5
+	}
+	_, elements := html(t, report.Document{Runs: []report.Run{r}})
+	seen, drawing := map[string]bool{}, ""
+	lines := 0
+	for _, e := range elements {
+		switch {
+		case e.name == "figcaption":
+			drawing = e.text
+		case e.name == "path" && drawing == "Answers by code":
+			if lines++; seen[e.attr["class"]] {
+				t.Errorf("two answers are %s", e.attr["class"])
+			}
+			seen[e.attr["class"]] = true
+		}
+	}
+	if lines != 7 {
+		t.Errorf("%d lines, want six and one for all others", lines)
+	}
 }
 
 func TestWordsKeepToTheirCell(t *testing.T) {
@@ -417,7 +452,7 @@ func TestPlacesLieInTheDrawing(t *testing.T) {
 		at := rapid.IntRange(0, 3).Draw(rt, "first")
 		for range n {
 			s := report.Second{At: at, Offered: rapid.Int64Range(0, 1e6).Draw(rt, "offered"), ByAnswer: map[string]int64{}}
-			for _, code := range rapid.SliceOfN(rapid.SampledFrom([]string{"", "200", "201", "400", "404", "409", "422", "429", "500", "503", "504", "error"}), 0, 12).Draw(rt, "codes") {
+			for _, code := range rapid.SliceOfN(rapid.SampledFrom([]string{"", "200", "201", "400", "404", "409", "422", "429", "500", "503 overloaded", "503 draining", "504 outcome_unknown", "timeout", "error", "other"}), 0, 12).Draw(rt, "codes") {
 				s.ByAnswer[code]++
 				if r.ByAnswer == nil {
 					r.ByAnswer = map[string]int64{}

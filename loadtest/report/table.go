@@ -34,13 +34,18 @@ func (s Set) tables() []table {
 	speed := table{Title: s.Name, Head: []string{"target", "runs", "answers/s"}}
 	cpu := table{Title: "CPU for each answer of success, µs", Head: []string{"target"}}
 	names := map[string]float64{}
+	others := false // the answers that were not of success are worth a column
 	for _, row := range rows {
+		others = others || row.Other.Max > 0
 		for program := range row.CPUMicros {
 			names[program] = 0
 		}
 	}
 	all := programs([]Run{{CPUSec: names}})
 	cpu.Head = append(cpu.Head, all...)
+	if others {
+		speed.Head = append(speed.Head, "other answers %")
+	}
 	for _, b := range s.Baselines {
 		speed.Head = append(speed.Head, "× "+b)
 		cpu.Head = append(cpu.Head, "× "+b)
@@ -55,6 +60,9 @@ func (s Set) tables() []table {
 			runs = cell{fmt.Sprintf("%s, %d FAILED", runs.Text, row.Failed), true}
 		}
 		of := []cell{{Text: row.Target}, runs, {Text: row.PerSecond.String()}}
+		if others {
+			of = append(of, cell{Text: row.Other.String()})
+		}
 		ofCPU := []cell{{Text: row.Target}}
 		for _, program := range all {
 			ofCPU = append(ofCPU, cell{Text: row.CPUMicros[program].String()})
@@ -233,7 +241,14 @@ func (r Run) facts() (facts [][2]string) {
 	if r.LagMs != (Quantiles{}) {
 		add("generator late, ms", r.LagMs.String())
 	}
-	add("requests", fmt.Sprintf("due %s, sent %s, dropped %s", count(r.Offered), count(r.Sent), count(r.Dropped)))
+	requests := "sent " + count(r.Sent)
+	if !r.closed() {
+		requests = fmt.Sprintf("due %s, %s, dropped %s", count(r.Offered), requests, count(r.Dropped))
+	}
+	if r.Cut > 0 {
+		requests += fmt.Sprintf(", cut off at the end %s", count(r.Cut))
+	}
+	add("requests", requests)
 	var cpu []string
 	for _, program := range programs([]Run{r}) {
 		each := perAnswer(r, r.CPUSec[program])

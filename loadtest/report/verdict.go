@@ -32,12 +32,16 @@ func (r Run) validity() Sentence {
 	if !r.Valid() {
 		return Sentence{Bad: true, Text: "INVALID: the figures of this run mean nothing. " + capital(strings.Join(r.Invalid, "; ")) + "."}
 	}
-	text := fmt.Sprintf("Valid: %s of %s requests that were due were sent", count(r.Sent), count(r.Offered))
-	if r.LagMs != (Quantiles{}) {
-		text += fmt.Sprintf(", 99 %% of them at most %s ms late", figure(r.LagMs.P99))
+	if r.closed() {
+		return Sentence{Text: fmt.Sprintf("Valid: %s requests were sent, the next when one before was answered.", count(r.Sent))}
 	}
-	return Sentence{Text: text + "."}
+	return Sentence{Text: fmt.Sprintf("Valid: %s of %s requests that were due were sent, 99 %% of them at most %s ms late.",
+		count(r.Sent), count(r.Offered), figure(r.LagMs.P99))}
 }
+
+// closed reports whether the target's answers decided when requests were sent, so that
+// none was ever due.
+func (r Run) closed() bool { return r.LagMs == (Quantiles{}) && r.Offered == r.Sent }
 
 func (r Run) checked() Sentence {
 	c := r.Check
@@ -76,7 +80,7 @@ func (r Run) checked() Sentence {
 
 func succeeded(byAnswer map[string]int64) (n int64) {
 	for answer, k := range byAnswer {
-		if len(answer) == 3 && answer[0] == '2' {
+		if answer != "" && answer[0] == '2' {
 			n += k
 		}
 	}
