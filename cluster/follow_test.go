@@ -355,7 +355,9 @@ func TestAConflictingMapEndsRun(t *testing.T) {
 		s.Servers = append(s.Servers, shardmap.Server{Name: "another", Address: "127.0.0.1:1"})
 	})
 	put(t, stack, other)
-	err := stack.Cluster(t).Run(t.Context(), slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := stack.Cluster(t).Run(ctx, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, cluster.ErrMapConflict) || !strings.Contains(fmt.Sprint(err), other.Hash()) || !strings.Contains(fmt.Sprint(err), stack.Map.Hash()) {
 		t.Errorf("Run ended with %v, want a conflict that names both", err)
 	}

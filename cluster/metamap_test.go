@@ -176,3 +176,19 @@ func TestAMetaDatabaseThatIsAwayIsUnavailable(t *testing.T) {
 		t.Errorf("%v, want ErrUnavailable", err)
 	}
 }
+
+// Behind the newer one it would be in force as soon as that is gone.
+func TestAMapThatIsNotPutInForceIsNotStored(t *testing.T) {
+	stack := localstack.Test(t, localstack.UID, localstack.Meta)
+	c := stack.Cluster(t)
+	if err := cluster.PutMapInForce(t.Context(), c, variant(t, c.Map(), 5, false)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.PutMapInForce(t.Context(), c, variant(t, c.Map(), 4, false)); err == nil {
+		t.Error("an older map is in force")
+	}
+	var older int
+	if err := stack.Admin(t, "uid-a").QueryRow("SELECT COUNT(*) FROM `" + c.Meta().Schema() + "`.shard_map WHERE epoch < 5").Scan(&older); err != nil || older != 0 {
+		t.Errorf("an older map is stored: %d, %v", older, err)
+	}
+}

@@ -138,3 +138,25 @@ func (s *service) eventually(is func() bool) {
 		}
 	}
 }
+
+// Not because of a body that is left unread, and before the server is told to shut down.
+func TestWhileDrainingAnAnswerToAGETEndsItsConnection(t *testing.T) {
+	s := start(t)
+	conn, in := s.raw()
+	s.api.Drain()
+	got := s.say(conn, in, "GET", "GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\n\r\n").is(503, "draining")
+	if got.header.Get("Connection") != "close" {
+		t.Errorf("the answer to a GET keeps its connection: %v", got.header)
+	}
+}
+
+// What a call waits for learns of its end by its context.
+func TestACallEndsInItsTime(t *testing.T) {
+	a := start(t, func(c *Config) { c.CallTimeout = 20 * time.Millisecond }).api
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", "/", nil)
+	ctx, cancel := (&call{api: a, r: r}).context()
+	defer cancel()
+	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 20*time.Millisecond {
+		t.Errorf("it ends at %v", deadline)
+	}
+}

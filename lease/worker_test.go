@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"sync/atomic"
@@ -293,6 +294,25 @@ func TestMetrics(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if with := gauges(); with["octopay_worker_number"] != 7 || with["octopay_worker_lease_seconds"] != 295 {
 			t.Errorf("with a number: %v", with)
+		}
+	})
+}
+
+// Ids of all the time until the end of the lease may exist.
+func TestAWorkerThatEndsLeavesItsNumberTaken(t *testing.T) {
+	inBubble(t, []int{7}, func(t *testing.T, p *one) {
+		ctx, end := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.worker.Run(ctx) }()
+		p.mint(t)
+		end()
+		<-done
+		if _, err := p.table.Acquire(t.Context(), "worker/7", "two", lease.Term); !errors.Is(err, lease.ErrTaken) {
+			t.Errorf("the number is free: %v", err)
+		}
+		time.Sleep(lease.Term)
+		if _, err := p.table.Acquire(t.Context(), "worker/7", "two", lease.Term); err != nil {
+			t.Errorf("after its term: %v", err)
 		}
 	})
 }

@@ -365,3 +365,36 @@ func TestMigrateSaysWhichDatabaseFailed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The guard of a write locks the owner row: no epoch is raised between the guard and the
+// end of the transaction.
+func TestTheGuardHoldsTheEpoch(t *testing.T) {
+	stack := localstack.Test(t, localstack.UID)
+	admin, place := stack.Admin(t, "uid-a"), stack.Map.Database(shardmap.UID, 1)
+	var conns [2]*sql.Conn
+	for i := range conns {
+		c, err := admin.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns[i] = c
+	}
+	exec := func(c *sql.Conn, text string, args ...any) error {
+		_, err := c.ExecContext(t.Context(), text, args...)
+		return err
+	}
+	raise := "UPDATE `" + place.Schema + "`.owner SET epoch = epoch + 1"
+	if err := errors.Join(
+		exec(conns[1], "SET innodb_lock_wait_timeout = 1"),
+		exec(conns[0], "BEGIN"), exec(conns[0], schema.OwnerGuard(place.Schema), 1)); err != nil {
+		t.Fatal(err)
+	}
+	var said *mysql.MySQLError
+	if err := exec(conns[1], raise); !errors.As(err, &said) || said.Number != 1205 {
+		t.Errorf("the epoch was raised under a transaction: %v", err)
+	}
+	if err := errors.Join(exec(conns[0], "ROLLBACK"), exec(conns[1], raise)); err != nil {
+		t.Error(err)
+	}
+}

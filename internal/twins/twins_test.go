@@ -39,7 +39,7 @@ const (
 	// atOnce bounds the twins that run side by side.
 	atOnce = 2
 	// testMax bounds the test of one twin. One that takes longer is no proof.
-	testMax = 3 * time.Minute
+	testMax = 2 * time.Minute
 	// buildMax bounds what comes before it.
 	buildMax = 5 * time.Minute
 )

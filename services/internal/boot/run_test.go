@@ -164,3 +164,49 @@ func TestUntilSaysWhatItWaitsForOncePerReason(t *testing.T) {
 		}
 	})
 }
+
+// A part can rely on those before it until it has returned.
+func TestAPartOutlivesThoseThatRelyOnIt(t *testing.T) {
+	lanes := make(chan context.Context, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	err := boot.Run(ctx,
+		boot.Part{Name: "lanes", Run: func(ctx context.Context) error {
+			lanes <- ctx
+			<-ctx.Done()
+			return nil
+		}},
+		boot.Part{Name: "http", Run: func(ctx context.Context) error {
+			below := <-lanes
+			stop()
+			<-ctx.Done()
+			if below.Err() != nil {
+				t.Error("the lanes were stopped while requests were under way")
+			}
+			return nil
+		}})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever balances load has to learn from readiness, which drain ends, that no more
+// requests should come, before they are refused.
+func TestAProgramDrainsBeforeItsListenerCloses(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	part := boot.HTTP("http", l, &http.Server{}, 5*time.Second, func() {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Errorf("while it drains nobody listens: %v", err)
+			return
+		}
+		_ = conn.Close()
+	})
+	if err := part.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}

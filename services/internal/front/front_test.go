@@ -206,3 +206,18 @@ func TestAPortInUseCostsNoWorkerNumber(t *testing.T) {
 		t.Errorf("%d numbers are taken, %v", len(taken), err)
 	}
 }
+
+// Whoever balances load asks readiness, also while the listener still takes requests.
+func TestReadinessSaysThatItEnds(t *testing.T) {
+	_, ready, serving, stop := start(t, memstore.New(memstore.Config{}), lease.NewMemory(time.Now))
+	<-serving
+	if ready.Draining() {
+		t.Error("it drains before its end")
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if !ready.Draining() {
+		t.Error("readiness doesn't say that it ends")
+	}
+}

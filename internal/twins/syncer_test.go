@@ -1,0 +1,223 @@
+package twins
+
+var collecting = []twin{
+	{
+		guard:   "a stream that lost messages is made anew",
+		file:    "syncer/collector.go",
+		with:    "if err := c.lost(ctx, states, info); errors.Is(err, apply.ErrLost) {",
+		without: "if err := c.lost(ctx, nil, info); errors.Is(err, apply.ErrLost) {",
+		pkg:     "syncer", test: "TestNATSDies", says: "not within 60 s",
+	},
+}
+
+var transport = []twin{
+	{
+		guard:   "a writer writes into the stream that was looked at",
+		file:    "syncer/stream/writer.go",
+		with:    "if s.info(st.CachedInfo()).Incarnation != info.Incarnation {",
+		without: "if false {",
+		pkg:     "syncer/stream", test: "TestIncarnations", says: "a writer for the first incarnation: <nil>",
+	},
+	{
+		guard:   "a mark meant for another stream is none",
+		file:    "syncer/stream/writer.go",
+		with:    "err == nil && incarnation == info.Incarnation && mark.Server == server {",
+		without: "err == nil && incarnation != \"\" && mark.Server == server {",
+		pkg:     "syncer/stream", test: "TestIncarnations", says: "which was meant for the first incarnation",
+	},
+	{
+		guard:   "a writer from before a break is over",
+		file:    "syncer/stream/writer.go",
+		with:    "options.AllowReconnect, options.RetryOnFailedConnect = false, false",
+		without: "options.AllowReconnect, options.RetryOnFailedConnect = true, false",
+		pkg:     "syncer/stream", test: "TestABrokenConnectionEndsWritersAndReaders", says: "after the break: <nil>",
+	},
+	{
+		guard:   "a reader from before a break is over",
+		file:    "syncer/stream/reader.go",
+		with:    "func (r *Reader) Check() error {\n	if r.s.connection() != r.connection {",
+		without: "func (r *Reader) Check() error {\n	if false {",
+		pkg:     "syncer/stream", test: "TestABrokenConnectionEndsWritersAndReaders", says: "a reader from before the break goes on",
+	},
+	{
+		guard:   "nothing is sent again after a break by itself",
+		file:    "syncer/stream/stream.go",
+		with:    "if nc.Opts.ReconnectBufSize >= 0 {",
+		without: "if false {",
+		pkg:     "syncer/stream", test: "TestAConnectionThatKeepsMessagesIsRefused", says: "would arrive after its restart",
+	},
+}
+
+var applying = []twin{
+	{
+		guard:   "ver is compared before it is set",
+		file:    "syncer/apply/sql.go",
+		with:    "	return strings.Join(append(sets, \"ver=GREATEST(VALUES(ver),ver)\"), \",\")",
+		without: "	return strings.Join(append([]string{\"ver=GREATEST(VALUES(ver),ver)\"}, sets...), \",\")",
+		pkg:     "syncer/mirror", test: "TestSQL/ARowTakesThePlaceOfAnOlderState", says: "the list differs",
+	},
+	{
+		guard:   "an older version never overwrites a newer",
+		file:    "syncer/apply/sql.go",
+		with:    "%[1]s=IF(VALUES(ver)>ver,VALUES(%[1]s),%[1]s)",
+		without: "%[1]s=VALUES(%[1]s)",
+		pkg:     "syncer/mirror", test: "TestSQL/ARowTakesThePlaceOfAnOlderState", says: "the list differs",
+	},
+	{
+		guard:   "the progress moves in the transaction of the rows",
+		file:    "syncer/apply/sql.go",
+		with:    "SET incarnation=?,stream_seq=?,stored_at=? WHERE id=1;COMMIT\",",
+		without: "SET incarnation=?,stream_seq=?,stored_at=? WHERE id=1 AND FALSE;COMMIT\",",
+		pkg:     "syncer/mirror", test: "TestSQL/ChangesFollowTheirProgress", says: "was applied",
+	},
+	{
+		guard:   "the progress is locked before it is compared",
+		file:    "syncer/apply/sql.go",
+		with:    " WHERE id = 1 FOR UPDATE;\"+\n		\"SELECT COUNT(*)",
+		without: " WHERE id = 1;\"+\n		\"SELECT COUNT(*)",
+		pkg:     "syncer/mirror", test: "TestSQL/TwoAppliersAtOnce", says: "both applied",
+	},
+	{
+		guard:   "of two appliers one applies",
+		file:    "syncer/apply/sql.go",
+		with:    "	if at != c.From {\n		return 0, ErrMoved\n	}\n",
+		without: "",
+		pkg:     "syncer/mirror", test: "TestSQL/ChangesFollowTheirProgress", says: "from {",
+	},
+	{
+		guard:   "of several states in one transaction the newest is applied",
+		file:    "syncer/apply/decode.go",
+		with:    "if old, ok := g.orders[key]; !ok || r.order.Ver > old.Ver {",
+		without: "if _, ok := g.orders[key]; !ok {",
+		pkg:     "syncer/apply", test: "TestGathering", says: "[rapid] failed",
+	},
+	{
+		guard:   "a row of another order doesn't take a row's place",
+		file:    "syncer/apply/sql.go",
+		with:    "sets := []string{sameOrder}",
+		without: "sets := []string{\"uid=uid\"}",
+		pkg:     "syncer/mirror", test: "TestSQL/TwoOrdersWithOneID", says: "TwoOrdersWithOneID",
+	},
+	{
+		guard:   "marks stand still while a dead letter is open",
+		file:    "syncer/apply/sql.go",
+		with:    "if open+len(c.Letters) == 0 && len(c.Marks) > 0 {",
+		without: "if len(c.Marks) > 0 {",
+		pkg:     "syncer/mirror", test: "TestSQL/MarksStandStillWhileADeadLetterIsOpen", says: "with the dead letters: ",
+	},
+	{
+		guard:   "marks stand still behind a dead letter of before",
+		file:    "syncer/apply/sql.go",
+		with:    "if open+len(c.Letters) == 0 && len(c.Marks) > 0 {",
+		without: "if len(c.Letters) == 0 && len(c.Marks) > 0 {",
+		pkg:     "syncer/mirror", test: "TestSQL/MarksStandStillWhileADeadLetterIsOpen", says: "behind them: ",
+	},
+	{
+		guard:   "the time of a mark in a database never falls",
+		file:    "syncer/apply/sql.go",
+		with:    "gtid=IF(VALUES(at)>=at,VALUES(gtid),gtid),at=GREATEST(VALUES(at),at)",
+		without: "gtid=VALUES(gtid),at=VALUES(at)",
+		pkg:     "syncer/mirror", test: "TestSQL/ATimeNeverFalls", says: "want 1-1-9 5000",
+	},
+	{
+		guard:   "a row that the database refuses doesn't fail its neighbours",
+		file:    "syncer/apply/sql.go",
+		with:    "	if !refusesRow(err) {\n		return open + len(c.Letters), err",
+		without: "	if true {\n		return open + len(c.Letters), err",
+		pkg:     "syncer/apply", test: "TestARowThatTheDatabaseRefusesIsADeadLetter", says: "0 dead letters, want 5",
+	},
+	{
+		guard:   "an applier of another epoch applies nothing",
+		file:    "syncer/apply/sql.go",
+		with:    "		schema.OwnerGuard(t.db.Schema())+\";\"+\n",
+		without: "		\"SELECT ? > 0;\"+\n",
+		pkg:     "syncer/apply", test: "TestAnotherEpochAppliesNothing", says: "after the epoch rose",
+	},
+	{
+		guard:   "an operator under another epoch settles nothing",
+		file:    "syncer/apply/sql.go",
+		with:    "p.add(\"BEGIN;\"+schema.OwnerGuard(t.db.Schema())+\";\", t.epoch)",
+		without: "p.add(\"BEGIN;\")",
+		pkg:     "syncer/apply", test: "TestAnotherEpochSettlesNothing", says: "settled under another epoch",
+	},
+	{
+		guard:   "a stream that ends before the progress lost messages",
+		file:    "syncer/apply/applier.go",
+		with:    "if info.Last < p.Seq {",
+		without: "if false {",
+		pkg:     "syncer/apply", test: "TestBegin", says: "the_stream_ends_before_the_progress",
+	},
+	{
+		guard:   "a sequence that another message has now was lost",
+		file:    "syncer/apply/applier.go",
+		with:    "if at != 0 && at != p.StoredAt {",
+		without: "if false && at != p.StoredAt {",
+		pkg:     "syncer/apply", test: "TestBegin", says: "a_sequence_was_given_to_another_message",
+	},
+	{
+		guard:   "progress of another incarnation counts for nothing",
+		file:    "syncer/apply/applier.go",
+		with:    "	if p.Incarnation != info.Incarnation {\n		if info.First",
+		without: "	if p.Incarnation == \"\" {\n		if info.First",
+		pkg:     "syncer/apply", test: "TestBegin", says: "another_stream_begins_anew",
+	},
+	{
+		guard:   "what the stream no longer holds is refilled, not skipped",
+		file:    "syncer/apply/applier.go",
+		with:    "	if info.First > p.Seq+1 {",
+		without: "	if false {",
+		pkg:     "syncer/apply", test: "TestBegin", says: "the_next_message_is_gone",
+	},
+	{
+		guard:   "a database that lacks the beginning of a stream is refilled",
+		file:    "syncer/apply/applier.go",
+		with:    "if server, ok := g.lacks(state.Marks); ok {",
+		without: "if server, ok := g.lacks(state.Marks); ok && server == \"\" {",
+		pkg:     "syncer", test: "TestADatabaseMadeAnewIsNotComplete", says: "not within 60 s: it is said",
+	},
+	{
+		guard:   "a mark of another incarnation counts for nothing",
+		file:    "syncer/apply/decode.go",
+		with:    "case m.Incarnation == g.incarnation:",
+		without: "case m.Incarnation != \"\":",
+		pkg:     "syncer/apply", test: "TestMarksOfThisStreamAndMapCount", says: "a mark of another stream isn't noticed",
+	},
+	{
+		guard:   "a row of another group is a dead letter",
+		file:    "syncer/apply/decode.go",
+		with:    "if mirrorpb.Group(bid) != mirrorpb.GroupOfDatabase(g.database) {",
+		without: "if false {",
+		pkg:     "syncer/apply", test: "TestPoison", says: "a_bid_of_another_group",
+	},
+	{
+		guard:   "rows of the group's other databases are skipped",
+		file:    "syncer/apply/decode.go",
+		with:    "return g.m.Locate(bid).Database == g.database, nil",
+		without: "return true, nil",
+		pkg:     "syncer/apply", test: "TestGathering", says: "[rapid] failed",
+	},
+}
+
+var reading = []twin{
+	{
+		guard:   "progress is read before rows",
+		file:    "syncer/mirror/sql.go",
+		with:    "		return list(ctx, c, fmt.Sprintf(\"`%s`.order_%d\", db.Schema(), at.Table), q, &page)",
+		without: "		if err := list(ctx, c, fmt.Sprintf(\"`%s`.order_%d\", db.Schema(), at.Table), q, &page); err != nil {\n			return err\n		}\n		marks, err = s.marks(ctx, c, db)\n		page.CompleteUntil = completeUntil(s.c.Map(), marks)\n		return err",
+		pkg:     "syncer/mirror", test: "TestTheProgressIsReadBeforeTheRows", says: "is not among the",
+	},
+	{
+		guard:   "complete-until is the least of all servers",
+		file:    "syncer/mirror/mirror.go",
+		with:    "if at := marks[s.Name].At; i == 0 || at < least {",
+		without: "if at := marks[s.Name].At; i == 0 || at > least {",
+		pkg:     "syncer/mirror", test: "TestMemory/CompleteUntil", says: "with marks of 1 of 2 servers: 9000, want 0",
+	},
+	{
+		guard:   "an id that disagrees with its uid is no row",
+		file:    "syncer/mirrorpb/mirrorpb.go",
+		with:    "if !id.Of(uid) {",
+		without: "if false {",
+		pkg:     "syncer/mirrorpb", test: "TestRowsThatCannotBeAreRefused", says: "want one about \"disagree\"",
+	},
+}
