@@ -154,7 +154,7 @@ func TestWhileDrainingAnAnswerToAGETEndsItsConnection(t *testing.T) {
 func TestACallEndsInItsTime(t *testing.T) {
 	a := start(t, func(c *Config) { c.CallTimeout = 20 * time.Millisecond }).api
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", "/", nil)
-	ctx, cancel := (&call{api: a, r: r}).context()
+	ctx, cancel := (&call{api: a, r: r, arrived: time.Now()}).context()
 	defer cancel()
 	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 20*time.Millisecond {
 		t.Errorf("it ends at %v", deadline)

@@ -102,8 +102,8 @@ var inlet = []twin{
 	{
 		guard:   "a call has an end",
 		file:    "httpapi/call.go",
-		with:    "return context.WithTimeout(c.r.Context(), c.api.config.CallTimeout)",
-		without: "return context.WithTimeout(c.r.Context(), 100*c.api.config.CallTimeout)",
+		with:    "c.arrived.Add(c.api.config.CallTimeout))",
+		without: "c.arrived.Add(100*c.api.config.CallTimeout))",
 		pkg:     "httpapi", test: "TestACallEndsInItsTime", says: "it ends at",
 	},
 	{

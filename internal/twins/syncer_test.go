@@ -1,16 +1,29 @@
 package twins
 
-var collecting = []twin{
-	{
-		guard:   "a stream that lost messages is made anew",
-		file:    "syncer/collector.go",
-		with:    "if err := c.lost(ctx, states, info); errors.Is(err, apply.ErrLost) {",
-		without: "if err := c.lost(ctx, nil, info); errors.Is(err, apply.ErrLost) {",
-		pkg:     "syncer", test: "TestNATSDies", says: "not within 60 s",
-	},
-}
+var collecting = []twin{}
 
 var transport = []twin{
+	{
+		guard:   "what a database has not applied isn't purged",
+		file:    "syncer/stream/stream.go",
+		with:    "below = min(below, max(seq+1, dropped))",
+		without: "below = max(seq+1, dropped)",
+		pkg:     "syncer/stream", test: "TestPurge", says: "the slowest reader counts",
+	},
+	{
+		guard:   "a full stream refuses what is new",
+		file:    "syncer/stream/stream.go",
+		with:    "Discard:     jetstream.DiscardNew,",
+		without: "Discard:     jetstream.DiscardOld,",
+		pkg:     "syncer/stream", test: "TestAFullStreamRefusesAndGoesOn", says: "of 10 messages are left",
+	},
+	{
+		guard:   "of two collectors one goes on",
+		file:    "syncer/stream/writer.go",
+		with:    "jetstream.WithExpectLastSequencePerSubject(w.last), jetstream.WithRetryAttempts(0))",
+		without: "jetstream.WithRetryAttempts(0))",
+		pkg:     "syncer/stream", test: "TestOnlyOneWriterOfAServerGoesOn", says: "the second writer's first mark: <nil>",
+	},
 	{
 		guard:   "a writer writes into the stream that was looked at",
 		file:    "syncer/stream/writer.go",
