@@ -236,6 +236,17 @@ func OpenServer(server shardmap.Server, c Config) *sql.DB {
 	return sql.OpenDB(&connector{cfg: c.withDefaults().session(server)})
 }
 
+// OpenPackets is OpenServer for whoever sends many statements in one packet, as a writer
+// does: a pool of so many connections at most, which stay open.
+func OpenPackets(server shardmap.Server, c Config, connections int) *sql.DB {
+	cfg := c.withDefaults().session(server)
+	cfg.MultiStatements = true
+	db := sql.OpenDB(&connector{cfg: cfg})
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	return db
+}
+
 // Discard closes the connection itself instead of giving it back to its pool, and
 // with it rolls back what is open on it.
 func Discard(c *sql.Conn) {

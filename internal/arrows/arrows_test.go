@@ -42,7 +42,8 @@ var below = map[string][]string{
 	"services":            {"", "cluster", "httpapi", "idgen", "internal/dberr", "internal/localstack", "lane", "lease", "ordersvc", "schema", "shardmap", "slot", "syncer"},
 	// Traffic, baselines and what they measure; nobody uses it.
 	"loadtest": {"", "cluster", "httpapi", "idgen", "internal/dberr", "internal/localstack", "lane", "lease", "ordersvc", "schema", "services", "shardmap", "slot", "syncer"},
-	// Real engines for tests and for people; of the programs only quickstart has it.
+	// Real engines for tests and for people; of the programs only quickstart and the load
+	// test have it.
 	"internal/localstack": {"cluster", "schema", "shardmap", "slot"},
 }
 
@@ -161,7 +162,7 @@ func wrong(pkgs []pkg) (faults []string) {
 			case !ok || target == at:
 			case !slices.Contains(below[at], target):
 				fault("%s imports %s, which is not below it", from, to)
-			case isTest(to) && !isTest(from) && from != "services/quickstart":
+			case isTest(to) && !isTest(from) && from != "services/quickstart" && from != "loadtest/rig":
 				fault("%s imports %s, which is for tests", from, to)
 			}
 		}
@@ -256,6 +257,8 @@ func TestTheArrowsFindWhatIsWrong(t *testing.T) {
 		{"utils", "fmt", "in no room"},
 		{"ordersvc", module + "/schema", ""},
 		{"services/quickstart", module + "/internal/localstack", ""},
+		{"loadtest/rig", module + "/internal/localstack", ""},
+		{"loadtest/check", module + "/internal/localstack", "for tests"},
 		{"lease/leasetest", "testing", ""},
 		{"services/orderd", module + "/services/internal/boot", ""},
 	} {

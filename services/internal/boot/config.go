@@ -101,6 +101,8 @@ func kind(v reflect.Value) string {
 		return "a time with its unit, such as 11s"
 	case int, int64:
 		return "a whole number"
+	case bool:
+		return "true or false"
 	}
 	return "a " + v.Type().String()
 }
@@ -170,6 +172,7 @@ type Shared struct {
 	DBPassword string `yaml:"-" env:"DB_PASSWORD" help:"the user's password"`
 	NATSURL    string `yaml:"nats_url" help:"where NATS with JetStream is; several with commas between"`
 	LogLevel   string `yaml:"log_level" help:"debug, info, warn or error; without it info"`
+	Pprof      bool   `yaml:"pprof" help:"true: Go's profiles at /debug/pprof/ of the ops port, for peers of this machine"`
 }
 
 // Check implements Settings.

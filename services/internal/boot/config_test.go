@@ -116,6 +116,7 @@ func TestUnknownAndSenselessSettingsAreErrorsThatNameThem(t *testing.T) {
 		"a time that makes no sense": {env: []string{"OCTOPAY_WAIT=-5s"}, want: "wait must be from 0s to 1m0s"},
 		"the same in the file":       {file: "wait: -5s\n", want: "wait must be from 0s to 1m0s"},
 		"two that make no sense":     {env: []string{"OCTOPAY_WAIT=1h", "OCTOPAY_MAX_OPS=10"}, want: "max_ops must be from 0 to 9"},
+		"neither true nor false":     {env: []string{"OCTOPAY_PPROF=s3cret"}, want: "OCTOPAY_PPROF must be true or false"},
 		"a level that there isn't":   {env: []string{"OCTOPAY_LOG_LEVEL=s3cret"}, want: "log_level must be"},
 		"a broker without a scheme":  {env: []string{"OCTOPAY_NATS_URL=s3cret"}, want: "nats_url must be"},
 		"of another scheme":          {env: []string{"OCTOPAY_NATS_URL=http://s3cret:4222"}, want: "nats_url must be"},

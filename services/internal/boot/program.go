@@ -70,7 +70,8 @@ func NewProgram(log *slog.Logger, shared Shared) *Program {
 }
 
 // Ops listens at addr and returns the part that answers there: health, readiness,
-// metrics. It goes first, so that it answers as long as anything else runs.
+// metrics, and profiles by setting. It goes first, so that it answers as long as
+// anything else runs.
 func (p *Program) Ops(addr string) (Part, net.Addr, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -84,6 +85,9 @@ func (p *Program) Ops(addr string) (Part, net.Addr, error) {
 		Databases: p.health,
 		Parts:     p.parts,
 	})
+	if p.shared.Pprof {
+		handler = withProfiles(handler)
+	}
 	return HTTP("ops", l, httpapi.NewServer(handler, p.Log), time.Second, nil), l.Addr(), nil
 }
 
