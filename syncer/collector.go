@@ -44,6 +44,7 @@ type collector struct {
 	full    once        // the stream is full
 	stale   once        // no fresh stamp
 	pressed atomic.Bool // the stream is full, for the purge
+	whole   uint64      // from here on the stream lacked nothing when this life looked; 0: not yet
 	now     func() time.Time
 	note    func(kind int, why string) // why marks stand still; "": they don't
 
@@ -117,6 +118,7 @@ func (c *collector) start(ctx context.Context) (start, error) {
 	if _, err := c.stream.Ensure(ctx); err != nil {
 		return start{}, err
 	}
+	c.whole = 0
 	states := c.states(ctx)
 	info, err := c.stream.Info(ctx) // after the states, which it can't be behind of
 	if err != nil {
@@ -171,8 +173,8 @@ func (c *collector) states(ctx context.Context) []databaseState {
 }
 
 // lost returns apply.ErrLost if the stream lacks what some database has applied of
-// this incarnation. A database that doesn't answer isn't waited for: its applier finds
-// the same, whenever it is back.
+// this incarnation, or anything behind that. A database that doesn't answer isn't waited
+// for: its applier finds the same, whenever it is back, and so does the next look.
 func (c *collector) lost(ctx context.Context, states []databaseState, info stream.Info) error {
 	for _, s := range states {
 		if s.err != nil {
@@ -182,6 +184,32 @@ func (c *collector) lost(ctx context.Context, states []databaseState, info strea
 			return fmt.Errorf("%s: %w", s.schema, err)
 		}
 	}
+	return c.holes(ctx, states, info)
+}
+
+// holes returns apply.ErrLost if a message is missing that some database has yet to
+// apply. A life that has looked once need not look again, unless a database that didn't
+// answer then is further behind: while NATS runs, it doesn't lose what it has.
+func (c *collector) holes(ctx context.Context, states []databaseState, info stream.Info) error {
+	from := info.Last + 1
+	for _, s := range states {
+		switch {
+		case s.err != nil:
+		case s.Progress.Incarnation == info.Incarnation:
+			from = min(from, max(s.Progress.Seq+1, info.First))
+		default:
+			from = info.First
+		}
+	}
+	if c.whole != 0 && from >= c.whole {
+		return nil
+	}
+	if err := c.stream.Whole(ctx, from, info.Incarnation); errors.Is(err, stream.ErrHole) {
+		return fmt.Errorf("%w: %w", apply.ErrLost, err)
+	} else if err != nil {
+		return err
+	}
+	c.whole = from
 	return nil
 }
 

@@ -76,6 +76,12 @@ func (a *Applier) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.Close()
+	// After the reader, which notices when NATS is away from here on.
+	if err := a.Stream.Whole(ctx, from, info.Incarnation); errors.Is(err, stream.ErrHole) {
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	} else if err != nil {
+		return err
+	}
 	a.report(Report{Letters: state.Letters, Marks: values(state.Marks)})
 
 	progress := state.Progress

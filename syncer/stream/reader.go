@@ -49,15 +49,18 @@ type Reader struct {
 
 // Reader returns a Reader that begins at sequence from.
 func (s *Stream) Reader(ctx context.Context, group int, from uint64) (*Reader, error) {
-	return s.open(ctx, s.read(group), from)
+	return s.open(ctx, s.read(group), from, false)
 }
 
-func (s *Stream) open(ctx context.Context, subjects []string, from uint64) (_ *Reader, err error) {
+// open returns a Reader of some subjects, of all if there are none; of headers alone,
+// without what the messages hold, if it is told so.
+func (s *Stream) open(ctx context.Context, subjects []string, from uint64, headers bool) (_ *Reader, err error) {
 	r := &Reader{s: s, connection: s.connection(), last: from - 1}
 	r.consumer, err = s.js.OrderedConsumer(ctx, s.Name(), jetstream.OrderedConsumerConfig{
 		FilterSubjects:    subjects,
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       from,
+		HeadersOnly:       headers,
 		InactiveThreshold: inactiveThreshold,
 		MaxResetAttempts:  1, // it would try for ever, without a look at ctx
 	})

@@ -21,7 +21,7 @@ type Tail struct{ *Reader }
 // Tail returns a Tail that begins at sequence from, at least 1, with the rows of all
 // groups.
 func (s *Stream) Tail(ctx context.Context, from uint64) (Tail, error) {
-	r, err := s.open(ctx, []string{s.prefix + "mirror.>"}, from)
+	r, err := s.open(ctx, []string{s.prefix + "mirror.>"}, from, false)
 	return Tail{r}, err
 }
 
