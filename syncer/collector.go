@@ -44,7 +44,6 @@ type collector struct {
 	full    once        // the stream is full
 	stale   once        // no fresh stamp
 	pressed atomic.Bool // the stream is full, for the purge
-	whole   uint64      // from here on the stream lacked nothing when this life looked; 0: not yet
 	now     func() time.Time
 	note    func(kind int, why string) // why marks stand still; "": they don't
 
@@ -118,7 +117,6 @@ func (c *collector) start(ctx context.Context) (start, error) {
 	if _, err := c.stream.Ensure(ctx); err != nil {
 		return start{}, err
 	}
-	c.whole = 0
 	states := c.states(ctx)
 	info, err := c.stream.Info(ctx) // after the states, which it can't be behind of
 	if err != nil {
@@ -188,8 +186,7 @@ func (c *collector) lost(ctx context.Context, states []databaseState, info strea
 }
 
 // holes returns apply.ErrLost if a message is missing that some database has yet to
-// apply. A life that has looked once need not look again, unless a database that didn't
-// answer then is further behind: while NATS runs, it doesn't lose what it has.
+// apply.
 func (c *collector) holes(ctx context.Context, states []databaseState, info stream.Info) error {
 	from := info.Last + 1
 	for _, s := range states {
@@ -201,16 +198,11 @@ func (c *collector) holes(ctx context.Context, states []databaseState, info stre
 			from = info.First
 		}
 	}
-	if c.whole != 0 && from >= c.whole {
-		return nil
-	}
-	if err := c.stream.Whole(ctx, from, info.Incarnation); errors.Is(err, stream.ErrHole) {
+	err := c.stream.Whole(ctx, from, info.Incarnation)
+	if errors.Is(err, stream.ErrHole) {
 		return fmt.Errorf("%w: %w", apply.ErrLost, err)
-	} else if err != nil {
-		return err
 	}
-	c.whole = from
-	return nil
+	return err
 }
 
 // explain says which databases have to be refilled because the source no longer has

@@ -87,6 +87,7 @@ type Stream struct {
 	prefix string
 	config Config
 	bytes  atomic.Uint64
+	whole  whole
 }
 
 // New returns the stream whose name and subjects begin with prefix. It asks NATS

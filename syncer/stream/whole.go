@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -19,12 +20,49 @@ const (
 	silences = 5
 )
 
+// A whole is where a Stream was found to lack nothing, from a sequence on. It holds as
+// long as the connection: NATS loses what it has when it goes down, not while it runs.
+type whole struct {
+	mu          sync.Mutex
+	known       bool
+	incarnation string
+	connection  uint64
+	from        uint64
+}
+
+func (w *whole) covers(from uint64, incarnation string, connection uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.known && w.incarnation == incarnation && w.connection == connection && w.from <= from
+}
+
+func (w *whole) found(from uint64, incarnation string, connection uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.known, w.from, w.incarnation, w.connection = true, from, incarnation, connection
+}
+
 // Whole returns nil if the stream, in the incarnation given, holds every message from
-// sequence from to its last one, and ErrHole if not. It reads their headers. from is not
-// below the stream's first sequence. ErrInterrupted: it can't be said of one and the
-// same stream.
+// sequence from on, and ErrHole if not. It reads their headers, once for each connection
+// to NATS unless from is lower than before. from is not below the stream's first
+// sequence. ErrInterrupted: it can't be said of one and the same stream.
 func (s *Stream) Whole(ctx context.Context, from uint64, incarnation string) error {
 	connection := s.connection()
+	if s.whole.covers(from, incarnation, connection) {
+		return nil
+	}
+	if err := s.readAll(ctx, from, incarnation); err != nil {
+		return err
+	}
+	if s.connection() != connection {
+		return fmt.Errorf("%w: the connection to NATS was lost", ErrInterrupted)
+	}
+	s.whole.found(from, incarnation, connection)
+	return nil
+}
+
+// readAll reads the headers of all messages from sequence from to the last one there is.
+func (s *Stream) readAll(ctx context.Context, from uint64, incarnation string) error {
 	info, err := s.Info(ctx)
 	if err != nil {
 		return err
@@ -63,9 +101,6 @@ func (s *Stream) Whole(ctx context.Context, from uint64, incarnation string) err
 		}
 		quiet = 0
 		want++
-	}
-	if s.connection() != connection {
-		return fmt.Errorf("%w: the connection to NATS was lost", ErrInterrupted)
 	}
 	return nil
 }

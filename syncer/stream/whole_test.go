@@ -17,6 +17,7 @@ func TestAMissingMessageIsAHole(t *testing.T) {
 	}
 	whole := func(from uint64, want error) {
 		t.Helper()
+		s.whole.known = false // as after NATS was away
 		if err := s.Whole(t.Context(), from, info.Incarnation); !errors.Is(err, want) || want == nil && err != nil {
 			t.Errorf("from %d: %v, want %v", from, err, want)
 		}
@@ -46,6 +47,13 @@ func TestAMissingMessageIsAHole(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole(8, ErrInterrupted)
+	whole(21, nil)
+	if err := s.Whole(t.Context(), 25, info.Incarnation); err != nil || !s.whole.covers(30, info.Incarnation, s.connection()) {
+		t.Errorf("%v; what was looked at isn't known", err)
+	}
+	if s.whole.covers(20, info.Incarnation, s.connection()) || s.whole.covers(30, "another", s.connection()) || s.whole.covers(30, info.Incarnation, s.connection()+1) {
+		t.Error("known is what was not looked at")
+	}
 	if err := s.Whole(t.Context(), 1, "another"); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("of another incarnation: %v", err)
 	}

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/internal/localstack"
 )
 
@@ -40,8 +39,14 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{stack: localstack.Private(t, localstack.Options{})}
-	r.env = environment(t, r.stack)
+	stack := localstack.Private(t, localstack.Options{})
+	return rigOn(t, stack, environment(t, stack))
+}
+
+// rigOn starts the programs of a rig on a stack that they know by env.
+func rigOn(t *testing.T, stack *localstack.Stack, env []string) *rig {
+	t.Helper()
+	r := &rig{stack: stack, env: env}
 	for range 2 {
 		r.api = append(r.api, start(t, "orderd", r.env).ready(t))
 	}
@@ -50,6 +55,20 @@ func newRig(t *testing.T) *rig {
 }
 
 func (r *rig) urls() []string { return []string{r.api[0].api, r.api[1].api} }
+
+// mirrors waits until every database of the mirror includes all that was stamped before
+// a time.
+func (r *rig) mirrors(t *testing.T, before time.Time) {
+	t.Helper()
+	for bid := range r.stack.Map.Size() {
+		eventually(t, time.Minute, "the mirror is complete", func() bool {
+			a := mustGet(t, r.api[0].api+"/v1/merchants/"+strconv.Itoa(1+10*bid)+"/orders?limit=1")
+			until, err := time.Parse(time.RFC3339, a.header.Get("X-Mirror-Complete-Until"))
+			must(t, err)
+			return until.After(before)
+		})
+	}
+}
 
 // survive drives orders through the rig while faults happen, and finds each of them
 // afterwards. The faults say how many they were.
@@ -172,14 +191,7 @@ func TestAFrozenSyncerdIsReplaced(t *testing.T) {
 		eventually(t, 5*time.Second, "the process is stopped", func() bool { return stopped(t, pid) })
 		frozen := time.Now()
 		// Every database of the mirror goes on, though the one that held it stands still.
-		for bid := range 8 {
-			eventually(t, 30*time.Second, "the other syncerd has taken over", func() bool {
-				a := mustGet(t, r.api[0].api+"/v1/merchants/"+strconv.Itoa(1+10*bid)+"/orders?limit=1")
-				until, err := time.Parse(time.RFC3339, a.header.Get("X-Mirror-Complete-Until"))
-				must(t, err)
-				return until.After(frozen)
-			})
-		}
+		r.mirrors(t, frozen)
 		if !stopped(t, pid) {
 			t.Fatal("the first syncerd was not frozen all the time")
 		}
@@ -292,33 +304,4 @@ func TestKillPoints(t *testing.T) {
 	}
 	verify(t, r.stack, r.urls(), done)
 	t.Logf("%s; orderd killed %d times, MariaDB %d times; 0 lost, 0 doubled", done, orderds, servers)
-}
-
-// One packet in twenty of orderd's to the truth loses its connection: before it is
-// sent, within it, or around its answer.
-func TestConnectionsCutAtRandom(t *testing.T) {
-	stack := localstack.Private(t, localstack.Options{})
-	proxy := faultproxy.New(t, stack.Server("uid-a").Address())
-	r := &rig{stack: stack, env: environment(t, stack.Via(t, "uid-a", proxy.Addr()))}
-	for range 2 {
-		r.api = append(r.api, start(t, "orderd", r.env).ready(t))
-	}
-	r.mirror = start(t, "syncerd", r.env)
-	points := []faultproxy.Point{faultproxy.BeforePacket, faultproxy.InPacket, faultproxy.BeforeReply, faultproxy.InReply, faultproxy.AfterReply}
-	r.survive(t, func(progress func(float64)) (cuts int) {
-		over := make(chan struct{})
-		go func() { progress(1); close(over) }()
-		commit := faultproxy.Query("COMMIT")
-		for {
-			f := proxy.Arm(points[rand.N(len(points))], func(packet []byte) bool { return commit(packet) && rand.N(20) == 0 })
-			select {
-			case <-f.Done():
-			case <-over:
-				for _, p := range points {
-					cuts += proxy.Fired(p)
-				}
-				return cuts
-			}
-		}
-	})
 }

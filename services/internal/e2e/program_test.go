@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -140,6 +141,15 @@ func (p *program) tail() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Join(p.log[max(0, len(p.log)-30):], "\n")
+}
+
+// said reports whether a line of the log holds all of these.
+func (p *program) said(parts ...string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.log, func(line string) bool {
+		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) })
+	})
 }
 
 // ready waits until the program says that it is.
