@@ -1,8 +1,30 @@
 package twins
 
-var collecting = []twin{}
+var collecting = []twin{
+	{
+		guard:   "a transaction that began in the future is a time zone",
+		file:    "syncer/binlog/clock.go",
+		with:    "if started > now+soonMillis {",
+		without: "if false {",
+		pkg:     "syncer/binlog", test: "TestAServerOfItsOwn/ATransactionThatBeganJustNowIsNoFault", says: "a quarter of an hour after the statement",
+	},
+}
 
 var transport = []twin{
+	{
+		guard:   "a huge row goes alone",
+		file:    "syncer/stream/pack.go",
+		with:    "if m.Rows > 0 && len(m.Data)+size > p.max {",
+		without: "if false {",
+		pkg:     "syncer/stream", test: "TestFault18AHugeRowGoesAlone", says: "want each alone",
+	},
+	{
+		guard:   "a stream that drops rows is set back",
+		file:    "syncer/stream/stream.go",
+		with:    "	note(\"max_age\", have.MaxAge, want.MaxAge)\n",
+		without: "",
+		pkg:     "syncer/stream", test: "TestAStreamThatDropsRowsIsSetBack", says: "IsSetBack/max_age",
+	},
 	{
 		guard:   "what a database has not applied isn't purged",
 		file:    "syncer/stream/stream.go",
