@@ -93,13 +93,25 @@ func (t *SQL) State(ctx context.Context) (State, error) {
 }
 
 // Apply implements Target.
-func (t *SQL) Apply(ctx context.Context, c *Change) (int, error) {
+func (t *SQL) Apply(ctx context.Context, c *Change) (letters int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
 	defer cancel()
+	err = again(ctx, func() (err error) {
+		letters, err = t.apply(ctx, c)
+		return err
+	})
+	if err != nil && !errors.Is(err, ErrMoved) {
+		err = fmt.Errorf("apply: %s: %w", t.db.Place(), dberr.Clean(err))
+	}
+	return letters, err
+}
+
+// again makes several tries at a transaction that doesn't get its locks.
+func again(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
-		letters, err := t.apply(ctx, c)
+		err := f()
 		if dberr.Of(err) == dberr.Retryable && try < triesMax {
 			select {
 			case <-time.After(rand.N(20 * time.Millisecond)):
@@ -107,10 +119,7 @@ func (t *SQL) Apply(ctx context.Context, c *Change) (int, error) {
 			case <-ctx.Done():
 			}
 		}
-		if err != nil && !errors.Is(err, ErrMoved) {
-			err = fmt.Errorf("apply: %s: %w", t.db.Place(), dberr.Clean(err))
-		}
-		return letters, err
+		return err
 	}
 }
 
@@ -396,11 +405,14 @@ func (t *SQL) Letters(ctx context.Context, limit int) (letters []Letter, err err
 func (t *SQL) Settle(ctx context.Context, key LetterKey, as LetterState, orders []Order, entries []Entry) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeTimeout)
 	defer cancel()
-	defer func() {
-		if err != nil && !errors.Is(err, ErrNoLetter) {
-			err = fmt.Errorf("apply: settle a dead letter of %s: %w", t.db.Place(), dberr.Clean(err))
-		}
-	}()
+	err = again(ctx, func() error { return t.settle(ctx, key, as, orders, entries) })
+	if err != nil && !errors.Is(err, ErrNoLetter) {
+		err = fmt.Errorf("apply: settle a dead letter of %s: %w", t.db.Place(), dberr.Clean(err))
+	}
+	return err
+}
+
+func (t *SQL) settle(ctx context.Context, key LetterKey, as LetterState, orders []Order, entries []Entry) (err error) {
 	conn, err := t.db.Conn(ctx)
 	if err != nil {
 		return err
