@@ -22,6 +22,8 @@ const (
 	gatherFor = 5 * time.Millisecond
 	// markEvery is the time between two marks.
 	markEvery = 50 * time.Millisecond
+	// staleMin is how long no stamp was fresh when that is said.
+	staleMin = 2 * time.Second
 	// batchesMax is how many transactions are read ahead of the publishing.
 	batchesMax = 64
 	// watchEvery is how often a collector looks whether the stream is still the one
@@ -245,12 +247,17 @@ func (c *collector) stamp(ctx context.Context, promised schema.Millis, marks *ma
 	}
 	defer func() { _ = stamps.Close() }()
 	back := backstep{promised: promised}
+	var since time.Time // no stamp was fresh
 	for {
 		s, err := stamps.Stamp(ctx)
 		pause := source.StampInterval + rand.N(source.StampInterval/3)
 		switch {
 		case errors.Is(err, source.ErrNotFresh):
-			if c.stale.begins() {
+			if since.IsZero() {
+				since = time.Now()
+			}
+			// For a moment it is no news: another clock of the same server asked.
+			if time.Since(since) > staleMin && c.stale.begins() {
 				c.log.Warn("no fresh stamp; marks stand still", "server", c.server, "error", err)
 				c.note(clock, "no fresh stamp: somebody else reads innodb_trx all the time, or the system's time zone is wrong")
 			}
@@ -258,6 +265,7 @@ func (c *collector) stamp(ctx context.Context, promised schema.Millis, marks *ma
 		case err != nil:
 			return err
 		default:
+			since = time.Time{}
 			if c.stale.ends() {
 				c.log.Info("stamps are fresh again", "server", c.server)
 				c.note(clock, "")

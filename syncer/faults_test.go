@@ -61,6 +61,7 @@ func (r *rig) of(parts syncer.Config) *syncer.Service {
 // Each kind of poison stands in the way of the marks alone, until an operator has
 // settled it.
 func TestPoisonHoldsTheMarksUntilItIsSettled(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	parts := r.parts(stream.Config{})
@@ -192,6 +193,7 @@ func (g *gate) Apply(ctx context.Context, c *apply.Change) (int, error) {
 // The stream is deleted while everything runs: it is made anew and every server
 // rewinds to what all databases have applied.
 func TestAStreamThatIsDeletedIsMadeAnew(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	r.run(r.service(stream.Config{}))
@@ -222,6 +224,7 @@ func TestAStreamThatIsDeletedIsMadeAnew(t *testing.T) {
 // Fault 20: JetStream lost acknowledged messages. What NATS does when its machine dies: it
 // is away, comes back with a part of what it had acknowledged, or with nothing.
 func TestFault20NATSDies(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Private(t, localstack.Options{Need: all}))
 	server := r.stack.Server("nats")
 	data := filepath.Join(r.stack.Dir, "nats")
@@ -377,6 +380,7 @@ func replaceDir(t *testing.T, from, to string) {
 
 // One merchant database is away: the others notice nothing, and it catches up.
 func TestADatabaseThatIsAwayHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	parts := r.parts(stream.Config{})

@@ -44,6 +44,7 @@ func (s *memoryStore) put(o schema.Order, e ...schema.Entry) schema.Order {
 
 // Without any database: a tap, the same stream, the same appliers, a mirror in memory.
 func TestInMemory(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, localstack.NATS))
 	m := r.stack.Map
 	store := &memoryStore{}
@@ -133,6 +134,7 @@ func metric(t *testing.T, g prometheus.Gatherer, name string) map[string]float64
 // A stream that ends in rows of another group holds nothing back from an applier: its
 // reader didn't stall.
 func TestAnApplierDoesNotWaitForRowsOfOthers(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, localstack.NATS))
 	m, s := r.stack.Map, r.stream()
 	info, err := s.Ensure(t.Context())
@@ -214,6 +216,7 @@ func (l lateCollectors) Hold(ctx context.Context, name string, f func(context.Co
 // The lag can't read 0 while behind: at rest it is one to two seconds, and it grows by
 // itself when nothing comes any more.
 func TestTheLagSaysHowFarBehindADatabaseIs(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	parts := r.parts(stream.Config{})
@@ -273,6 +276,7 @@ func TestTheLagSaysHowFarBehindADatabaseIs(t *testing.T) {
 // What the server no longer has can't be collected: the collector stops, and says
 // which databases lack it.
 func TestAPurgedLogNamesTheDatabasesToRefill(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	parts := r.parts(stream.Config{})

@@ -19,6 +19,7 @@ import (
 // A stream made anew begins where all databases were then. A database that is made anew
 // later lacks what lies before: it must not read that stream and call itself complete.
 func TestADatabaseMadeAnewIsNotComplete(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	stop := r.run(r.service(stream.Config{}))
@@ -89,6 +90,7 @@ func TestADatabaseMadeAnewIsNotComplete(t *testing.T) {
 // another time. Each life says it once, whether the promise is in the stream or in a
 // database alone.
 func TestAServerThatComesBackBehindItsPromiseIsAnAlarm(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	parts := r.parts(stream.Config{})

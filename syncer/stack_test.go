@@ -129,6 +129,17 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// patient calls f until the database answers: on a machine that runs many servers at
+// once one can be slower than the service waits for.
+func patient(f func() error) (err error) {
+	for end := time.Now().Add(30 * time.Second); ; {
+		if err = f(); !errors.Is(err, cluster.ErrUnavailable) || time.Now().After(end) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 var ids = struct {
 	mu   sync.Mutex
 	next int64
@@ -321,38 +332,40 @@ func (r *rig) rows(cl shardmap.Cluster) rows {
 	all := rows{map[int64]schema.Order{}, map[[2]int64]schema.Entry{}}
 	for n := range r.c.Map().Size() {
 		db := r.c.Database(cl, n+1)
-		err := db.Read(context.Background(), func(ctx context.Context, c *sql.Conn) error {
-			var os, es []string
-			for table := range 10 {
-				os = append(os, fmt.Sprintf("SELECT %s FROM `%s`.order_%d", schema.List(schema.OrderColumns), db.Schema(), table))
-				es = append(es, fmt.Sprintf("SELECT %s FROM `%s`.journal_%d", schema.List(schema.EntryColumns), db.Schema(), table))
-			}
-			read := func(query string, row func(*sql.Rows) error) error {
-				rs, err := c.QueryContext(ctx, query)
-				if err != nil {
-					return err
+		err := patient(func() error {
+			return db.Read(context.Background(), func(ctx context.Context, c *sql.Conn) error {
+				var os, es []string
+				for table := range 10 {
+					os = append(os, fmt.Sprintf("SELECT %s FROM `%s`.order_%d", schema.List(schema.OrderColumns), db.Schema(), table))
+					es = append(es, fmt.Sprintf("SELECT %s FROM `%s`.journal_%d", schema.List(schema.EntryColumns), db.Schema(), table))
 				}
-				defer rs.Close()
-				for rs.Next() {
-					if err := row(rs); err != nil {
+				read := func(query string, row func(*sql.Rows) error) error {
+					rs, err := c.QueryContext(ctx, query)
+					if err != nil {
 						return err
 					}
+					defer rs.Close()
+					for rs.Next() {
+						if err := row(rs); err != nil {
+							return err
+						}
+					}
+					return rs.Err()
 				}
-				return rs.Err()
-			}
-			return errors.Join(
-				read(strings.Join(os, " UNION ALL "), func(rs *sql.Rows) error {
-					var o schema.Order
-					err := rs.Scan(o.Fields()...)
-					all.orders[o.ID] = o
-					return err
-				}),
-				read(strings.Join(es, " UNION ALL "), func(rs *sql.Rows) error {
-					var e schema.Entry
-					err := rs.Scan(e.Fields()...)
-					all.entries[[2]int64{e.OrderID, e.Seq}] = e
-					return err
-				}))
+				return errors.Join(
+					read(strings.Join(os, " UNION ALL "), func(rs *sql.Rows) error {
+						var o schema.Order
+						err := rs.Scan(o.Fields()...)
+						all.orders[o.ID] = o
+						return err
+					}),
+					read(strings.Join(es, " UNION ALL "), func(rs *sql.Rows) error {
+						var e schema.Entry
+						err := rs.Scan(e.Fields()...)
+						all.entries[[2]int64{e.OrderID, e.Seq}] = e
+						return err
+					}))
+			})
 		})
 		if err != nil {
 			r.t.Fatal(err)
@@ -481,7 +494,11 @@ func (r *rig) list(bid int64) (orders []schema.Order, until schema.Millis) {
 	r.t.Helper()
 	q := mirror.Query{BID: bid, Before: 1<<63 - 1, Limit: 100}
 	for {
-		p, err := r.mirror.List(context.Background(), q)
+		var p mirror.Page
+		err := patient(func() (err error) {
+			p, err = r.mirror.List(context.Background(), q)
+			return err
+		})
 		if err != nil {
 			r.t.Fatal(err)
 		}

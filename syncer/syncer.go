@@ -192,6 +192,8 @@ const (
 	pauseMax = 5 * time.Second
 	// A life this long was a good one: what ended it is new.
 	goodLife = 10 * time.Second
+	// A loop that hasn't failed for so long runs.
+	runsAfter = time.Second
 	// A loop that waits for its lease for so long waits for another process.
 	waitsFor = 2 * time.Second
 )
@@ -207,7 +209,7 @@ func (s *Service) keep(ctx context.Context, name string, f func(ctx context.Cont
 			held()
 			begin = time.Now()
 			// After a while: one that fails at once, again and again, doesn't run.
-			defer s.later(pauseMin, name, running)()
+			defer s.later(runsAfter, name, running)()
 			defer s.note(name, room, "")
 			defer s.note(name, clock, "")
 			return f(ctx)

@@ -3,6 +3,7 @@ package syncer_test
 import (
 	"context"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -11,13 +12,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/stream"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // all is what these tests need; nothing of them is in the meta database.
 var all = []localstack.Need{localstack.UID, localstack.BID, localstack.NATS}
 
 func TestAnOrderArrivesInTheMirror(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	stored := r.put(newOrder(9527, 1001)) // before there is a stream: from the log's beginning
 	r.run(r.service(stream.Config{}))
@@ -51,6 +55,7 @@ func TestAnOrderArrivesInTheMirror(t *testing.T) {
 
 // Whenever its parts are killed, and whichever: nothing is lost.
 func TestKilledAtAnyMomentNothingIsLost(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	defer r.audit()()
@@ -68,13 +73,37 @@ func TestKilledAtAnyMomentNothingIsLost(t *testing.T) {
 
 // Two of everything at once, without leases, do no harm.
 func TestTwoOfEverythingAtOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
-	r.run(r.service(stream.Config{}))
-	r.run(r.service(stream.Config{}))
+	var registries [2]*prometheus.Registry
+	for i := range registries {
+		s := r.service(stream.Config{})
+		registries[i] = prometheus.NewRegistry()
+		registries[i].MustRegister(s)
+		r.run(s)
+	}
+	// did returns what both did: the smaller number.
+	did := func(name, label string) float64 {
+		return min(metric(t, registries[0], name)[label], metric(t, registries[1], name)[label])
+	}
 	defer r.audit()()
 	load := r.load()
 	load.wait(300)
+	eventually(t, "both appliers of a database apply", func() bool {
+		for _, d := range r.c.Map().Databases(shardmap.BID) {
+			if did("octopay_mirror_applied_orders_total", d.Schema) > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	// Of two collectors one refuses the other's marks, mostly that which was there first.
+	for _, part := range []string{"collector/uid-a", "applier/"} {
+		eventually(t, part+" is in its twin's way", func() bool {
+			return regexp.MustCompile("part=" + part + `\S* state="another process does the same"`).MatchString(r.lines.String())
+		})
+	}
 	load.stop(true)
 	r.equal()
 	now := schema.MillisOf(time.Now())
@@ -83,6 +112,7 @@ func TestTwoOfEverythingAtOnce(t *testing.T) {
 
 // Everything again, in any order, changes nothing.
 func TestReplaysAreHarmless(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	load := r.load()
@@ -144,6 +174,7 @@ func (r *rig) messages(js jetstream.JetStream) (out []*jetstream.RawStreamMsg) {
 
 // Fault 18: as large as a row can be, and many of them in one transaction.
 func TestFault18TheLargestRowsArrive(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	r.run(r.service(stream.Config{}))

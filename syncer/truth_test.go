@@ -16,6 +16,7 @@ import (
 // Fault 16: an offset saved before its rows are stored loses them. Here NATS stores
 // marks and refuses rows: no mark passes the row that is refused.
 func TestFault16NoMarkPassesARowThatIsNotStored(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	r.run(r.service(stream.Config{}))
@@ -68,6 +69,7 @@ func TestFault16NoMarkPassesARowThatIsNotStored(t *testing.T) {
 // A server, or a lane, that freezes between a transaction's stamp and its commit
 // holds the promise at that stamp, however long.
 func TestCompleteUntilWaitsForATransactionHeldOpen(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	r.run(r.service(stream.Config{}))
