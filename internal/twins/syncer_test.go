@@ -2,6 +2,48 @@ package twins
 
 var collecting = []twin{
 	{
+		guard:   "a mark waits for transactions in flight",
+		file:    "syncer/binlog/clock.go",
+		with:    "stamp.At = min(stamp.At, started)",
+		without: "_ = started",
+		pkg:     "syncer/binlog", test: "TestAServerOfItsOwn/ATransactionHeldOpenHoldsTheStamp", says: "is open",
+	},
+	{
+		guard:   "a server that lost transactions is refused",
+		file:    "syncer/binlog/binlog.go",
+		with:    "if !newest.Covers(after) {",
+		without: "if false {",
+		pkg:     "syncer/binlog", test: "TestAServerOfItsOwn", says: "1099511627776: <nil>",
+	},
+	{
+		guard:   "a log that was purged is said, not skipped",
+		file:    "syncer/binlog/binlog.go",
+		with:    "if !after.Covers(oldest) {",
+		without: "if false {",
+		pkg:     "syncer/binlog", test: "TestAServerOfItsOwn/WhatIsPurgedIsAnError", says: "behind \"\": <nil>",
+	},
+	{
+		guard:   "marks of another server than the map's aren't made",
+		file:    "syncer/binlog/binlog.go",
+		with:    "if shardmap.Cluster(cluster) != d.Cluster || number != d.Number || epoch != s.m.Epoch() {",
+		without: "if false {",
+		pkg:     "syncer/binlog", test: "TestAServerOfItsOwn/TheOwnerRowIsChecked", says: "open with epoch = epoch + 1: <nil>",
+	},
+	{
+		guard:   "a server with another log format is refused",
+		file:    "syncer/binlog/binlog.go",
+		with:    "	want(\"binlog_row_image\", image, \"FULL\")\n",
+		without: "",
+		pkg:     "syncer/binlog", test: "TestAServerOfItsOwn/SettingsAreRefusedByName", says: "with binlog_row_image = MINIMAL: <nil>",
+	},
+	{
+		guard:   "rows that were rolled back don't come",
+		file:    "syncer/binlog/reader.go",
+		with:    "if strings.HasPrefix(q, \"ROLLBACK\") && !r.alone {",
+		without: "if false {",
+		pkg:     "syncer/binlog", test: "TestRowsThatWereRolledBackDoNotCome", says: "the reading goes on: ",
+	},
+	{
 		guard:   "a transaction that began in the future is a time zone",
 		file:    "syncer/binlog/clock.go",
 		with:    "if started > now+soonMillis {",
