@@ -102,8 +102,9 @@ func TestSQLWithoutADecisionIsClosed(t *testing.T) {
 	}
 }
 
-// All numbers are acquired at once by as many processes: each gets one, no two the
-// same, and the next one is told that there is none.
+// Fault 9: two processes shared a worker number. All numbers are acquired at once by as
+// many processes: each gets one, no two the same, and the next one is told that there is
+// none.
 func TestAllWorkerNumbersAtOnce(t *testing.T) {
 	meta := localstack.Test(t, localstack.Meta).Cluster(t).Meta()
 	table := lease.NewSQL(meta)

@@ -138,6 +138,7 @@ func TestRenewalsWithoutAnswersAreNone(t *testing.T) {
 	})
 }
 
+// Fault 9: a process whose number somebody else has can't serve.
 func TestANumberThatSomebodyElseHasIsGivenUp(t *testing.T) {
 	inBubble(t, []int{7, 8}, func(t *testing.T, p *one) {
 		run(t, p.worker)
