@@ -150,7 +150,7 @@ func (m *meter) run(plan *traffic.Plan) report.Run {
 	for i := range m.seconds {
 		m.close(i)
 	}
-	m.progress(time.Since(m.start))
+	m.progress(time.Duration(len(m.seconds)) * time.Second)
 	run := report.Run{
 		Scenario: plan.Scenario(), Generator: "open loop, " + m.c.Pace.String(), Seed: plan.Seed,
 		Started: m.start.UTC(), DurationSec: m.c.Duration.Seconds(),
@@ -170,7 +170,7 @@ func (m *meter) run(plan *traffic.Plan) report.Run {
 // wait.
 const (
 	sentLeast = 0.99
-	lagAlways = 5.0   // ms
+	lagAlways = 10.0  // ms
 	lagNever  = 100.0 // ms
 	lagShare  = 0.1   // of the latency's 99th percentile
 )

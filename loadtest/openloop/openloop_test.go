@@ -213,7 +213,7 @@ func TestTheRulesOfAValidRun(t *testing.T) {
 		"sent 989 of 1000 requests, 98.9 %; it must send 99 %":       func(r *report.Run) { r.Sent = 989 },
 		"lag is 61.0 ms, with 600.0 ms of latency it may be 60.0 ms": func(r *report.Run) { r.LagMs.P99 = 61 },
 		"lag is 101.0 ms, with 9000.0 ms of latency it may be 100.0": func(r *report.Run) { r.LagMs.P99, r.LatencyMs.P99 = 101, 9000 },
-		"lag is 5.1 ms, with 10.0 ms of latency it may be 5.0 ms":    func(r *report.Run) { r.LagMs.P99, r.LatencyMs.P99 = 5.1, 10 },
+		"lag is 10.1 ms, with 20.0 ms of latency it may be 10.0 ms":  func(r *report.Run) { r.LagMs.P99, r.LatencyMs.P99 = 10.1, 20 },
 		"no request was answered":                                    func(r *report.Run) { r.ByAnswer = map[string]int64{report.NoAnswer: 489, report.Timeout: 501} },
 		"nothing was offered":                                        func(r *report.Run) { r.Offered, r.Sent = 0, 0 },
 	} {

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/octopay/octopay/loadtest/check"
+	"github.com/octopay/octopay/loadtest/closedloop"
+	"github.com/octopay/octopay/loadtest/openloop"
+	"github.com/octopay/octopay/loadtest/report"
+	"github.com/octopay/octopay/loadtest/traffic"
+)
+
+// runCmd measures one scenario.
+type runCmd struct {
+	requests `embed:""`
+	where    `embed:""`
+
+	Closed   int           `placeholder:"N" help:"Closed loop: N connections, each of which sends when it was answered. Says what the service can do at most. The default, with 64."`
+	Rate     float64       `placeholder:"R" help:"Open loop: R requests per second (of a ramp, steps or a spike the highest), whether or not earlier ones were answered. Says how long people wait."`
+	Pace     string        `enum:"constant,ramp,step,spike,poisson" default:"constant" help:"Of the open loop: constant; ramp, step, spike from --from to --rate; poisson: independent arrivals, --rate on average."`
+	From     float64       `placeholder:"R" help:"Where a ramp, steps or a spike begin; a tenth of --rate."`
+	Steps    int           `default:"5" placeholder:"N" help:"How many steps."`
+	Duration time.Duration `default:"10s" help:"How long it is measured."`
+	Warmup   time.Duration `default:"2s" help:"How long the closed loop warms up before that."`
+	Timeout  time.Duration `default:"10s" help:"How long the open loop waits for an answer."`
+	Workers  int           `default:"2000" placeholder:"N" help:"How many requests of the open loop are under way at most."`
+	Out      string        `placeholder:"DIR" help:"Where run.json and run.html are put; without it there are none."`
+}
+
+// Run does it.
+func (r runCmd) Run(ctx context.Context, c console) (err error) {
+	if err := r.check(); err != nil {
+		return err
+	}
+	if r.Out != "" {
+		if err := os.MkdirAll(r.Out, 0o755); err != nil {
+			return err
+		}
+	}
+	s, err := r.where.start(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	d := report.Document{
+		Title: "Load test: " + r.Scenario, Started: time.Now().UTC(), Machine: machine(),
+		Versions: append(versions(ctx), s.versions...), Command: "go run ./loadtest " + strings.Join(c.args, " "),
+	}
+	plan, plans, acks, err := r.plan(ctx, s.service, newName(), c)
+	if err != nil {
+		return err
+	}
+	one, more, err := r.measure(ctx, s, plan, c)
+	if err != nil {
+		return err
+	}
+	if s.cluster != nil {
+		c.say("comparing what is stored with %s", count(int64(len(acks)+len(more)), "acknowledged order", "acknowledged orders"))
+		result, err := check.Check(ctx, s.cluster, append(plans, plan), append(acks, more...), check.Config{
+			Mirror: s.mirror, OpenMax: check.OpenMax(one, int(one.Cut)),
+		})
+		if err != nil {
+			return err
+		}
+		one.Check = &result
+	}
+	d.Runs = []report.Run{one}
+	return errors.Join(d.Text(c.out), write(d, r.Out, "run"), verdict(d))
+}
+
+// check says what is wrong with the flags, before anything is started.
+func (r runCmd) check() error {
+	if r.Closed != 0 && r.Rate != 0 {
+		return usage("--closed and --rate exclude each other")
+	}
+	if _, err := traffic.ParseMix(r.Scenario); err != nil {
+		return usage("%w", err)
+	}
+	if r.Duration < time.Second || r.Duration > 24*time.Hour {
+		return usage("--duration must be from 1s to 24h")
+	}
+	return r.where.check()
+}
+
+// measure sends the requests, by one loop or the other.
+func (r runCmd) measure(ctx context.Context, s *service, plan *traffic.Plan, c console) (one report.Run, acks []string, err error) {
+	around := s.around(ctx)
+	progress := c.progress(r.Duration)
+	if r.Rate != 0 {
+		c.say("open loop, %s for %s", r.pace(), r.Duration)
+		one, acks, err = openloop.Run(ctx, plan, openloop.Config{
+			URL: s.service.URL, Key: s.service.Key, Pace: r.pace(), Duration: r.Duration, Timeout: r.Timeout, WorkersMax: r.Workers,
+			Second: progress, Begin: around.begin, End: around.end,
+		})
+	} else {
+		c.say("closed loop, %d connections, for %s after %s of warming up", cmp.Or(r.Closed, 64), r.Duration, r.Warmup)
+		one, acks, err = closedloop.Run(ctx, plan, 0, closedloop.Config{
+			URL: s.service.URL, Key: s.service.Key, Connections: r.Closed, Duration: r.Duration, Warmup: r.Warmup,
+			Second: progress, Begin: around.begin, End: around.end,
+		})
+	}
+	if err := errors.Join(err, around.enter(&one)); err != nil {
+		return one, acks, err
+	}
+	one.Target = s.name
+	return one, acks, nil
+}
+
+// pace returns when requests are due.
+func (r runCmd) pace() openloop.Pace {
+	from := cmp.Or(r.From, r.Rate/10)
+	switch r.Pace {
+	case "ramp":
+		return openloop.Ramp(from, r.Rate)
+	case "step":
+		return openloop.Step(from, r.Rate, r.Steps)
+	case "spike":
+		return openloop.Spike(from, r.Rate)
+	case "poisson":
+		return openloop.Constant(r.Rate).Poisson(r.Seed)
+	}
+	return openloop.Constant(r.Rate)
+}
+
+// progress returns what shows a second of a run that lasts so long: at most 60 of them.
+func (c console) progress(duration time.Duration) func(report.Second) {
+	every := max(1, int(duration/time.Minute))
+	return func(s report.Second) {
+		if (s.At+1)%every != 0 {
+			return
+		}
+		answered := int64(0)
+		var parts []string
+		for answer, n := range s.ByAnswer {
+			answered += n
+			parts = append(parts, fmt.Sprintf("%s: %d", answer, n))
+		}
+		slices.Sort(parts)
+		line := fmt.Sprintf("%5d s  %6d sent  %s", s.At+1, s.Offered, strings.Join(parts, "  "))
+		if waiting := s.Offered - answered; waiting > 0 {
+			line += fmt.Sprintf("  no answer yet: %d", waiting)
+		}
+		if q := s.LatencyMs; q != nil {
+			line += fmt.Sprintf("  p50 %.1f ms  p99 %.1f ms", q.P50, q.P99)
+		}
+		c.say("%s", line)
+	}
+}
+
+// write puts a document into dir, as NAME.json and NAME.html; "" is nowhere.
+func write(d report.Document, dir, name string) error {
+	if dir == "" {
+		return nil
+	}
+	put := func(ending string, to func(io.Writer) error) error {
+		f, err := os.Create(filepath.Join(dir, name+ending))
+		if err != nil {
+			return err
+		}
+		return errors.Join(to(f), f.Close())
+	}
+	return errors.Join(put(".json", d.JSON), put(".html", d.HTML))
+}
+
+// verdict turns what a document says into how the program ends.
+func verdict(d report.Document) error {
+	var err error
+	runs := slices.Clone(d.Runs)
+	for _, s := range d.Sets {
+		for _, round := range s.Rounds {
+			runs = append(runs, round...)
+		}
+	}
+	for _, r := range runs {
+		if r.Check != nil && r.Check.Fails() {
+			err = errors.Join(err, errCheck)
+		}
+		if !r.Valid() {
+			err = errors.Join(err, errInvalid)
+		}
+	}
+	return err
+}
