@@ -258,7 +258,7 @@ func TestScripts(t *testing.T) {
 		{"create.js", []string{"REPEATS=0", "RATE=900"}, "constant-arrival-rate", vus * iterations, false, []string{"create"}},
 		{"ramp.js", []string{"REPEATS=1"}, "ramping-arrival-rate", vus * iterations, true, []string{"create", "repeat"}},
 		// Ten buyers, so that their lists are long.
-		{"mix.js", []string{"BUYERS=10", "MERCHANTS=3", "MIX=create:5,repeat:1,get:1,look-up:1,list-by-uid:1,list-by-bid:3"}, "constant-arrival-rate", 0, false,
+		{"mix.js", []string{"BUYERS=10", "MERCHANTS=3", "MIX=create=5,repeat=1,get=1,look-up=1,list-by-uid=1,list-by-bid=3"}, "constant-arrival-rate", 0, false,
 			[]string{"create", "get", "list by bid", "list by uid", "look-up", "repeat"}},
 	} {
 		t.Run(c.script+" "+strings.Join(c.environ, " "), func(t *testing.T) {

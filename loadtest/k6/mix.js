@@ -2,7 +2,7 @@
 // constant rate.
 //
 //   k6 run -e RATE=500 -e DURATION=60s mix.js
-//   k6 run -e MIX=create:60,get:40 mix.js
+//   k6 run -e MIX=create=60,get=40 mix.js
 //
 // MIX is this script's own setting; octopay.js lists the others. A virtual user reads
 // what it made itself, and makes an order first when it has none.
@@ -19,11 +19,11 @@ const calls = {
   'list-by-bid': (kept) => listByMerchant(kept.stored),
 };
 
-const mix = (__ENV.MIX || 'create:50,repeat:5,get:25,look-up:10,list-by-uid:5,list-by-bid:5').split(',').map((share) => {
-  const at = share.split(':');
+const mix = (__ENV.MIX || 'create=50,repeat=5,get=25,look-up=10,list-by-uid=5,list-by-bid=5').split(',').map((share) => {
+  const at = share.split('=');
   const weight = Number(at[1]);
   if (at.length !== 2 || calls[at[0]] === undefined || !(weight > 0 && weight <= 1000000)) {
-    throw new Error(`MIX must be call:weight,… of ${Object.keys(calls).join(', ')}; not ${JSON.stringify(share)}`);
+    throw new Error(`MIX must be call=weight,… of ${Object.keys(calls).join(', ')}; not ${JSON.stringify(share)}`);
   }
   return { call: at[0], weight: weight };
 });

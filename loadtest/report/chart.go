@@ -23,6 +23,7 @@ type chart struct {
 	XTicks []tick
 	YTicks []tick
 	Lines  []drawn
+	Legend bool // the lines' names are shown
 	Plot   struct{ Left, Top, Right, Bottom float64 }
 }
 
@@ -77,6 +78,9 @@ func draw(title, unit string, x []float64, all []series) (c chart, ok bool) {
 	c.XLabel = "since the beginning, " + xUnit
 	atX := func(x float64) float64 { return c.Plot.Left + (x-first)/(last-first)*(c.Plot.Right-c.Plot.Left) }
 	for _, t := range linearTicks(first/per, last/per, 10) {
+		if t != math.Trunc(t) {
+			continue // of a short run: there is no half second
+		}
 		c.XTicks = append(c.XTicks, tick{coordinate(atX(t * per)), figureOfTick(t)})
 	}
 
@@ -116,6 +120,7 @@ func draw(title, unit string, x []float64, all []series) (c chart, ok bool) {
 			c.Lines = append(c.Lines, d)
 		}
 	}
+	c.Legend = len(c.Lines) > 1
 	return c, true
 }
 
@@ -176,6 +181,9 @@ func figureOfTick(x float64) string {
 	return strconv.FormatFloat(x, 'g', 4, 64)
 }
 
+// answersByCode is the drawing whose only line needs its name, too.
+const answersByCode = "Answers by code"
+
 // charts returns the drawings of a run: what was measured of it.
 func (r Run) charts() (out []chart) {
 	if len(r.Seconds) == 0 {
@@ -194,6 +202,7 @@ func (r Run) charts() (out []chart) {
 	}
 	add := func(title, unit string, all ...series) {
 		if c, ok := draw(title, unit, x, all); ok {
+			c.Legend = c.Legend || title == answersByCode
 			out = append(out, c)
 		}
 	}
@@ -229,7 +238,7 @@ func (r Run) charts() (out []chart) {
 			return sum
 		}))
 	}
-	add("Answers by code", "answers/s", byAnswer...)
+	add(answersByCode, "answers/s", byAnswer...)
 	add("Orders in a lane's transaction", "orders, mean", over("orders", "c1", func(s Second) float64 { return optional(s.LaneBatch) }))
 	add("Mirror lag", "s, largest", over("lag", "c2", func(s Second) float64 { return optional(s.MirrorLagSec) }))
 	return out

@@ -428,13 +428,20 @@ func TestPageDraws(t *testing.T) {
 	if n := len(with(elements, "details", "run")); n != 1 {
 		t.Errorf("%d runs", n)
 	}
-	rows := 0
-	for _, e := range with(elements, "tr", "") {
-		_ = e
-		rows++
-	}
-	if rows != 31 {
+	if rows := len(with(elements, "tr", "")); rows != 31 {
 		t.Errorf("%d rows of seconds and their head", rows)
+	}
+
+	// Lines are named where there are several, and answers always.
+	_, elements = html(t, report.Document{Title: "one", Runs: []report.Run{run("octopay", 100)}})
+	var names []string
+	for _, e := range with(elements, "line", "") {
+		if strings.HasPrefix(e.attr["class"], "key") {
+			names = append(names, e.text)
+		}
+	}
+	if d := cmp.Diff([]string{"due", "answered with success", "p50", "p90", "p99", "p99.9", "max", "201"}, names); d != "" {
+		t.Error(d)
 	}
 
 	_, elements = html(t, d)
