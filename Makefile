@@ -28,6 +28,7 @@ test: ## run every test, on real engines
 .PHONY: faults
 faults: ## the long fault runs: 10,000 orders each, freezes of 15 s, full disks (root); all twins
 	$(GO) test -tags faults -count=1 -timeout 80m -v ./services/internal/e2e -args -long
+	$(GO) test -count=1 -timeout 30m -v ./syncer -run NeverLies -args -rounds 200
 	$(GO) test -count=1 -timeout 60m -v ./internal/twins -args -long
 
 .PHONY: race

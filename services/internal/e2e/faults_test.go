@@ -195,7 +195,11 @@ func TestAFrozenSyncerdIsReplaced(t *testing.T) {
 		if !stopped(t, pid) {
 			t.Fatal("the first syncerd was not frozen all the time")
 		}
-		t.Logf("all databases were taken over %s after the freeze", time.Since(frozen).Round(100*time.Millisecond))
+		took := time.Since(frozen)
+		t.Logf("all databases were taken over %s after the freeze", took.Round(100*time.Millisecond))
+		if *long && took > 5*time.Second {
+			t.Error("that is more than five seconds")
+		}
 		must(t, syscall.Kill(pid, syscall.SIGCONT))
 		return 1
 	})
