@@ -289,9 +289,9 @@ var databases = []twin{
 	},
 	{
 		guard:   "reads don't wait inside database/sql",
-		file:    "cluster/database.go",
-		with:    "		case <-wait.C:\n			return fmt.Errorf(\"%w: %s\", ErrBusy, l.place.Schema)",
-		without: "		case <-wait.C:",
+		file:    "cluster/cluster.go",
+		with:    "permits: make(chan struct{}, c.ReadPermits)",
+		without: "permits: make(chan struct{}, c.ReadPermits+8)",
 		pkg:     "cluster", test: "TestAReadWithoutAPermitIsRefusedAndNeverWaitsInThePool", says: "want ErrBusy",
 	},
 	{
