@@ -93,26 +93,26 @@ func (r runCmd) check() error {
 
 // measure sends the requests, by one loop or the other.
 func (r runCmd) measure(ctx context.Context, s *service, plan *traffic.Plan, c console) (one report.Run, acks []string, err error) {
-	around := s.around(ctx)
+	record := s.record()
 	progress := c.progress(r.Duration)
 	if r.Rate != 0 {
 		c.say("open loop, %s for %s", r.pace(), r.Duration)
 		one, acks, err = openloop.Run(ctx, plan, openloop.Config{
 			URL: s.service.URL, Key: s.service.Key, Pace: r.pace(), Duration: r.Duration, Timeout: r.Timeout, WorkersMax: r.Workers,
-			Second: progress, Begin: around.begin, End: around.end,
+			Second: progress,
 		})
 	} else {
 		c.say("closed loop, %d connections, for %s after %s of warming up", cmp.Or(r.Closed, 64), r.Duration, r.Warmup)
 		one, acks, err = closedloop.Run(ctx, plan, 0, closedloop.Config{
 			URL: s.service.URL, Key: s.service.Key, Connections: r.Closed, Duration: r.Duration, Warmup: r.Warmup,
-			Second: progress, Begin: around.begin, End: around.end,
+			Second: progress,
 		})
 	}
-	if err := errors.Join(err, around.enter(&one)); err != nil {
+	if err != nil {
+		record.Stop()
 		return one, acks, err
 	}
-	one.Target = s.name
-	return one, acks, nil
+	return one, acks, record.Fill(&one)
 }
 
 // pace returns when requests are due.

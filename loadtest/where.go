@@ -2,17 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/octopay/octopay/cluster"
-	"github.com/octopay/octopay/loadtest/proc"
-	"github.com/octopay/octopay/loadtest/report"
+	"github.com/octopay/octopay/loadtest/rig"
 	"github.com/octopay/octopay/loadtest/stock"
 	"github.com/octopay/octopay/shardmap"
 )
@@ -24,6 +20,9 @@ type where struct {
 	Map      string   `name:"map" placeholder:"FILE" help:"The shard map of that service, with which what is stored is checked. OCTOPAY_DB_PASSWORD is the password."`
 	DBUser   string   `name:"db-user" placeholder:"NAME" help:"User on its database servers."`
 	NoMirror bool     `help:"Check the truth alone, and start no syncerd."`
+
+	Databases  int    `default:"8" placeholder:"N" help:"How many databases each cluster of the own stack has: 8, 16, 32 or 64."`
+	BufferPool string `default:"1G" placeholder:"SIZE" help:"Buffer pool of each of its MariaDB servers."`
 }
 
 func (w where) check() error {
@@ -42,12 +41,10 @@ func (w where) check() error {
 
 // A service is what is measured.
 type service struct {
-	name     string // as reports call it
 	service  stock.Service
-	ops      []string
-	cluster  *cluster.Cluster // nil: nobody can look at what is stored
-	mirror   bool             // and at the mirror
-	pids     func() map[string][]int
+	cluster  *cluster.Cluster   // nil: nobody can look at what is stored
+	mirror   bool               // and at the mirror
+	record   func() *rig.Record // begins a record of a run
 	versions []string
 	close    func() error
 }
@@ -57,12 +54,13 @@ func (w where) start(ctx context.Context, c console) (*service, error) {
 	if w.URL == "" {
 		return w.own(ctx, c)
 	}
-	s := &service{
-		name: "octopay", service: stock.Service{URL: strings.TrimSuffix(w.URL, "/"), Key: c.key()},
-		mirror: !w.NoMirror, close: func() error { return nil },
+	ops := make([]string, len(w.Ops))
+	for i, base := range w.Ops {
+		ops[i] = strings.TrimSuffix(base, "/")
 	}
-	for _, base := range w.Ops {
-		s.ops = append(s.ops, strings.TrimSuffix(base, "/"))
+	s := &service{
+		service: stock.Service{URL: strings.TrimSuffix(w.URL, "/"), Key: c.key()}, mirror: !w.NoMirror,
+		record: func() *rig.Record { return rig.Watch(rig.Octopay, ops) }, close: func() error { return nil },
 	}
 	if w.Map == "" {
 		c.say("without --map nobody can check what is stored")
@@ -81,57 +79,20 @@ func (w where) start(ctx context.Context, c console) (*service, error) {
 	return s, nil
 }
 
-// An around is what is measured of a service while it serves a run.
-type around struct {
-	ctx     context.Context
-	s       *service
-	sampler sampler
-
-	used   map[string]time.Duration // before, and then during, by program
-	faults error
-}
-
-func (s *service) around(ctx context.Context) *around {
-	return &around{ctx: ctx, s: s, sampler: sampler{ops: s.ops}}
-}
-
-// cpu returns what the programs have used until now.
-func (a *around) cpu() map[string]time.Duration {
-	used := map[string]time.Duration{}
-	if a.s.pids == nil {
-		return used
+// own starts a stack of its own: the engines with durable settings, orderd and syncerd.
+func (w where) own(ctx context.Context, c console) (*service, error) {
+	r, err := rig.Start(ctx, rig.Config{
+		Databases: w.Databases, BufferPool: w.BufferPool, Orderd: 1, Syncerd: !w.NoMirror,
+	}, func(line string) { c.say("%s", line) })
+	if err != nil {
+		return nil, err
 	}
-	for program, pids := range a.s.pids() {
-		var err error
-		if used[program], err = proc.CPU(pids...); err != nil {
-			a.faults = errors.Join(a.faults, fmt.Errorf("CPU of %s: %w", program, err))
-		}
+	s := &service{
+		service: stock.Service{URL: r.URL()}, cluster: r.Cluster(), mirror: !w.NoMirror,
+		record: func() *rig.Record { return r.Record(rig.Octopay) }, close: r.Close,
 	}
-	return used
-}
-
-func (a *around) begin() {
-	a.used = a.cpu()
-	a.sampler.start(a.ctx)
-}
-
-func (a *around) end() {
-	a.sampler.end()
-	before := a.used
-	a.used = a.cpu()
-	for program := range a.used {
-		a.used[program] -= before[program]
+	for _, e := range r.Engines {
+		s.versions = append(s.versions, e.String())
 	}
-}
-
-// enter enters what was measured into a run.
-func (a *around) enter(run *report.Run) error {
-	a.sampler.enter(run.Seconds)
-	cpu := map[string]float64{}
-	for program, used := range a.used {
-		cpu[program] = used.Seconds()
-	}
-	maps.Copy(cpu, run.CPUSec)
-	run.CPUSec = cpu
-	return a.faults
+	return s, nil
 }

@@ -36,8 +36,7 @@ type Config struct {
 	Duration time.Duration // whole seconds
 	// Second is called when a second has ended, with its answers; it has no latencies.
 	Second func(report.Second)
-	// Begin is called right before what is measured, and End right after it.
-	Begin, End func()
+	Begin  func() // called right before what is measured
 }
 
 // Bounds of a run.

@@ -188,11 +188,10 @@ func TestTheWarmUpIsAcknowledgedAndNotMeasured(t *testing.T) {
 	s := newTarget(t, func(s *target, n int, w http.ResponseWriter, r *http.Request, no string) { s.serve(n, w, r, no) })
 	plan := newPlan(t, traffic.Config{})
 	const connections = 4
-	seenBefore, calls := 0, ""
+	before := []int{}
 	run, acks, err := Run(t.Context(), plan, 100, Config{
 		URL: s.URL + "/", Connections: connections, Warmup: time.Second, Duration: time.Second,
-		Begin: func() { calls += "begin "; s.mu.Lock(); seenBefore = len(s.saw); s.mu.Unlock() },
-		End:   func() { calls += "end" },
+		Begin: func() { s.mu.Lock(); before = append(before, len(s.saw)); s.mu.Unlock() },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -226,8 +225,8 @@ func TestTheWarmUpIsAcknowledgedAndNotMeasured(t *testing.T) {
 	if len(s.made) != len(s.saw) {
 		t.Errorf("%d orders in %d requests", len(s.made), len(s.saw))
 	}
-	if calls != "begin end" || seenBefore == 0 || seenBefore > int(warm) {
-		t.Errorf("called %q, after %d requests of %d of the warm-up", calls, seenBefore, warm)
+	if len(before) != 1 || before[0] == 0 || before[0] > int(warm) {
+		t.Errorf("told of the beginning after %d requests, of %d of the warm-up", before, warm)
 	}
 	if warm == 0 || measured == 0 || run.Sent < measured || run.Sent > measured+connections || run.ByAnswer["201"] < run.Sent-connections {
 		t.Errorf("the target saw %d of the warm-up and %d of the run; %d were sent, %v", warm, measured, run.Sent, run.ByAnswer)

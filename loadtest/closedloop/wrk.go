@@ -123,9 +123,6 @@ func (w wrkRun) run(ctx context.Context) (o outcome, err error) {
 			_ = cmd.Process.Kill()
 		}
 	}
-	if c.End != nil {
-		c.End()
-	}
 	if err != nil || stuck != nil {
 		return o, errors.Join(stuck, fmt.Errorf("closedloop: wrk: %w\n%s", err, said.Bytes()))
 	}

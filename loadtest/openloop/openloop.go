@@ -40,8 +40,6 @@ type Config struct {
 	// Second is called when a second has ended with what is known of it then: answers
 	// of its requests that come later are missing. The run's own series has them.
 	Second func(report.Second)
-	// Begin is called right before the first request, and End after the last answer.
-	Begin, End func()
 }
 
 // lateMax is how far behind a request may still be sent: what is due and not sent then
@@ -92,7 +90,6 @@ func Run(ctx context.Context, plan *traffic.Plan, c Config) (report.Run, []strin
 	if c.Key != "" {
 		header.Set("Authorization", "Bearer "+c.Key)
 	}
-	call(c.Begin)
 	cpu := ownCPU()
 	results := attacker.Attack(targeter(plan, strings.TrimSuffix(c.URL, "/"), header), clock, 0, "")
 	<-clock.began
@@ -110,17 +107,9 @@ func Run(ctx context.Context, plan *traffic.Plan, c Config) (report.Run, []strin
 			m.progress(now.Sub(clock.start))
 		}
 	}
-	used := ownCPU() - cpu
-	call(c.End)
 	run := m.run(plan)
-	run.CPUSec = map[string]float64{"generator": used.Seconds()}
+	run.CPUSec = map[string]float64{"generator": (ownCPU() - cpu).Seconds()}
 	return run, m.acks, ctx.Err()
-}
-
-func call(f func()) {
-	if f != nil {
-		f()
-	}
 }
 
 // targeter makes the requests of plan, one after the other.

@@ -54,18 +54,25 @@ type saidSample struct {
 // Record begins a record of a run against a target: octopay, or a baseline. Of the
 // programs it has those that take part. Stop or Fill end it.
 func (r *Rig) Record(target string) *Record {
-	ctx, cancel := context.WithCancel(context.Background())
-	rec := &Record{target: target, ended: cancel, done: make(chan struct{})}
 	pids := r.Pids()
 	for _, program := range []string{"orderd", baseline.Direct, baseline.Echo} {
 		if program != target && !(program == "orderd" && target == Octopay) {
 			delete(pids, program)
 		}
 	}
-	ops := map[string][]string{"orderd": r.Ops("orderd"), "syncerd": r.Ops("syncerd")}
-	if target != Octopay {
-		delete(ops, "orderd")
+	ops := r.Ops("syncerd")
+	if target == Octopay {
+		ops = append(r.Ops("orderd"), ops...)
 	}
+	return record(target, pids, ops)
+}
+
+// Watch is Record for a service that no rig started, of which only ops ports are known.
+func Watch(target string, ops []string) *Record { return record(target, nil, ops) }
+
+func record(target string, pids map[string][]int, ops []string) *Record {
+	ctx, cancel := context.WithCancel(context.Background())
+	rec := &Record{target: target, ended: cancel, done: make(chan struct{})}
 	rec.sample(pids)
 	go func() {
 		defer close(rec.done)
@@ -113,9 +120,9 @@ func (rec *Record) sample(pids map[string][]int) {
 	rec.cpu = append(rec.cpu, s)
 }
 
-func (rec *Record) scrape(ctx context.Context, ops map[string][]string) {
+func (rec *Record) scrape(ctx context.Context, ops []string) {
 	s := saidSample{at: time.Now()}
-	for _, url := range slices.Concat(ops["orderd"], ops["syncerd"]) {
+	for _, url := range ops {
 		families, err := Metrics(ctx, url)
 		if err != nil {
 			return // a program that is frozen, or ends: the run's own figures say so
