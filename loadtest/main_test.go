@@ -148,6 +148,36 @@ func TestRunsAreReported(t *testing.T) {
 	}
 }
 
+// Without a URL it starts all that it needs, finds in both clusters what was
+// acknowledged, and leaves nothing behind.
+func TestTheDefaultIsAStackOfItsOwn(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	dir := t.TempDir()
+	code, stdout, stderr := do(t, "--duration", "1s", "--warmup", "1s", "--closed", "4", "--scenario", "create=3,repeat=1,get=1",
+		"--known", "50", "--buffer-pool", "128M", "--out", dir)
+	if code != exitOK {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	d := document(t, dir)
+	r := d.Runs[0]
+	if k := r.Check; k == nil || k.Fails() || !k.Mirror || k.Found != k.Acknowledged || int64(k.Found) < 50+r.ByAnswer["201"] {
+		t.Errorf("checked: %+v, answers %v", r.Check, r.ByAnswer)
+	}
+	for _, program := range []string{"orderd", "syncerd", "mariadbd", "mariadbd-mirror", "generator"} {
+		if r.CPUSec[program] <= 0 {
+			t.Errorf("no CPU of %s: %v", program, r.CPUSec)
+		}
+	}
+	if !strings.Contains(strings.Join(d.Versions, "\n"), "sync_binlog=1") || r.Seconds[0].LaneBatch == nil {
+		t.Errorf("%q, %+v", d.Versions, r.Seconds)
+	}
+	left, err := os.ReadDir(temp)
+	if err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
 // Fault 33. A generator that was held back ends with a code of its own.
 func TestFault33AnInvalidRunHasItsExitCode(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -18,7 +18,7 @@ import (
 type targetsCmd struct {
 	requests `embed:""`
 
-	N    int    `short:"n" default:"10000" placeholder:"N" help:"How many requests. vegeta begins again when it has sent them all; a create is then a repeat."`
+	N    int    `short:"n" default:"10000" placeholder:"N" help:"How many requests. Without -lazy vegeta begins again when it has sent them all: a create is then a repeat."`
 	URL  string `name:"url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"The service."`
 	Name string `placeholder:"NAME" help:"The first part of each out_trade_no, of 0-9 and a-z; without it one that was never used."`
 }

@@ -56,7 +56,7 @@ type saidSample struct {
 func (r *Rig) Record(target string) *Record {
 	pids := r.Pids()
 	for _, program := range []string{"orderd", baseline.Direct, baseline.Echo} {
-		if program != target && !(program == "orderd" && target == Octopay) {
+		if program != target && (program != "orderd" || target != Octopay) {
 			delete(pids, program)
 		}
 	}

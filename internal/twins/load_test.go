@@ -1,0 +1,40 @@
+package twins
+
+// Fault 33: the load tool was the bottleneck, or hid a stall.
+var loads = []twin{
+	{
+		guard:   "latency counts from when a request was due",
+		file:    "loadtest/openloop/meter.go",
+		with:    "latency := r.End().Sub(m.start.Add(due))",
+		without: "latency := r.Latency",
+		pkg:     "loadtest/openloop", test: "TestFault33AStallOfTwoSecondsShows", says: "a stall of",
+	},
+	{
+		guard:   "a generator that sent too little is invalid",
+		file:    "loadtest/openloop/meter.go",
+		with:    "if float64(r.Sent) < sentLeast*float64(r.Offered) {",
+		without: "if false {",
+		pkg:     "loadtest/openloop", test: "TestFault33AThrottledGeneratorIsInvalid", says: "is not among the reasons", fast: true,
+	},
+	{
+		guard:   "a generator that was late is invalid",
+		file:    "loadtest/openloop/meter.go",
+		with:    "r.LagMs.P99 > limit {",
+		without: "r.LagMs.P99 > 1e9*limit {",
+		pkg:     "loadtest/openloop", test: "TestFault33AThrottledGeneratorIsInvalid", says: "is not among the reasons", fast: true,
+	},
+	{
+		guard:   "what is due and never sent is dropped, and counted",
+		file:    "loadtest/openloop/meter.go",
+		with:    "Offered: int64(m.due.n), Sent: m.sent",
+		without: "Offered: m.sent, Sent: m.sent",
+		pkg:     "loadtest/openloop", test: "TestFault33AThrottledGeneratorIsInvalid", says: "is not among the reasons",
+	},
+	{
+		guard:   "requests that run out make a run invalid",
+		file:    "loadtest/closedloop/closedloop.go",
+		with:    "if o.Empty > 0 {",
+		without: "if false {",
+		pkg:     "loadtest/closedloop", test: "TestFault33RequestsThatRunOutMakeARunInvalid", says: "it says",
+	},
+}
