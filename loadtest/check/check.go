@@ -90,7 +90,7 @@ func Check(ctx context.Context, c *cluster.Cluster, plans []*traffic.Plan, acks 
 	}
 	v := newVerdict(c.Map(), plans, acks, config)
 	if config.Mirror {
-		if err := awaitMirror(ctx, c, config.Within); err != nil {
+		if err := AwaitMirror(ctx, c, config.Within); err != nil {
 			return report.Check{}, err
 		}
 	}

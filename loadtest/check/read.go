@@ -154,9 +154,9 @@ func readTable(ctx context.Context, db *cluster.Database, at shardmap.Location, 
 	return kept, nil
 }
 
-// awaitMirror waits until every database of the mirror is complete past the newest
-// change of the truth.
-func awaitMirror(ctx context.Context, c *cluster.Cluster, within time.Duration) error {
+// AwaitMirror waits until every database of the mirror is complete past the newest change
+// of the truth; ErrIncomplete when that takes longer than within.
+func AwaitMirror(ctx context.Context, c *cluster.Cluster, within time.Duration) error {
 	newest, err := newestChange(ctx, c)
 	if err != nil || newest == 0 {
 		return err

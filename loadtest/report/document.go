@@ -9,13 +9,14 @@ import (
 
 // A Document is all that one command measured.
 type Document struct {
-	Title    string    `json:"title"`
-	Started  time.Time `json:"started"`
-	Machine  string    `json:"machine"`  // such as "virtual, AMD EPYC, 2 cores, 23 GiB, Linux 6.18"
-	Versions []string  `json:"versions"` // of the compiler, the engines, and the commit
-	Command  string    `json:"command"`  // that makes it again
-	Sets     []Set     `json:"sets,omitempty"`
-	Runs     []Run     `json:"runs,omitempty"` // that stand alone
+	Title    string     `json:"title"`
+	Started  time.Time  `json:"started"`
+	Machine  string     `json:"machine"`            // such as "virtual, AMD EPYC, 2 cores, 23 GiB, Linux 6.18"
+	Versions []string   `json:"versions"`           // of the compiler, the engines, and the commit
+	Command  string     `json:"command"`            // that makes it again
+	Findings []Sentence `json:"findings,omitempty"` // what it comes to beside the figures of its runs
+	Sets     []Set      `json:"sets,omitempty"`
+	Runs     []Run      `json:"runs,omitempty"` // that stand alone
 }
 
 // Fails reports how many of its runs are invalid or failed their check, and of how many.

@@ -178,6 +178,12 @@ func (d Document) Markdown(w io.Writer) error {
 	if v.Bad {
 		fmt.Fprintln(&b)
 	}
+	if len(d.Findings) > 0 {
+		fmt.Fprintln(&b)
+		for _, f := range d.Findings {
+			fmt.Fprintf(&b, "- %s\n", bold(f.Bad, inMarkdown(f.Text)))
+		}
+	}
 	for _, s := range d.Sets {
 		tables := s.tables()
 		fmt.Fprintf(&b, "\n## %s\n", inMarkdown(s.Name))
@@ -303,6 +309,9 @@ func (d Document) Text(w io.Writer) error {
 			t.markdown(&b)
 			fmt.Fprintln(&b)
 		}
+	}
+	for _, f := range d.Findings {
+		fmt.Fprintln(&b, line(f.Text))
 	}
 	fmt.Fprintln(&b, d.verdict().Text)
 	_, err := io.WriteString(w, b.String())
