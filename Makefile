@@ -48,3 +48,19 @@ verify: ## check that generated code and go.mod are up to date
 .PHONY: bench
 bench: ## time the pure parts: placement, ids, an order's JSON
 	$(GO) test -run '^$$' -bench . -benchmem ./slot ./shardmap ./idgen ./lane ./httpapi
+
+.PHONY: load
+load: ## measure Octopay beside its baselines, in under 15 minutes, into loadtest/results
+	$(GO) run ./loadtest compare
+
+.PHONY: load-big
+load-big: ## measure what stored rows and the number of databases cost (some GiB of disk)
+	$(GO) run ./loadtest big
+
+.PHONY: soak
+soak: ## half an hour of constant load: does anything grow?
+	$(GO) run ./loadtest soak
+
+.PHONY: profile
+profile: ## profiles of orderd and syncerd under load, into loadtest/results
+	$(GO) run ./loadtest profile

@@ -1,8 +1,8 @@
 // Command loadtest measures Octopay, and says when what it measured means nothing. After
 // each run it reads what is stored, and compares it with what was acknowledged.
 //
-// It exits with 0, with 1 when the check failed or nothing could be measured, with 2
-// when the run is invalid, and with 3 when it was called wrongly.
+// It exits with 0, with 1 when the check failed, something grows, or nothing could be
+// measured, with 2 when the run is invalid, and with 3 when it was called wrongly.
 package main
 
 import (
@@ -27,6 +27,11 @@ func main() {
 // cli is the command line.
 type cli struct {
 	Run     runCmd     `cmd:"" name:"run" default:"withargs" help:"Measure one scenario, check what is stored, and report. The default."`
+	Compare compareCmd `cmd:"" help:"Octopay beside its baselines, on a stack of its own; what make load does."`
+	Big     bigCmd     `cmd:"" help:"What stored rows and the number of databases cost; what make load-big does."`
+	Soak    soakCmd    `cmd:"" help:"What grows under a constant load; what make soak does."`
+	Profile profileCmd `cmd:"" help:"Profiles of orderd and syncerd under load; what make profile does."`
+	Serve   serveCmd   `cmd:"" hidden:"" help:"A baseline."`
 	Targets targetsCmd `cmd:"" name:"targets" help:"Write requests as vegeta reads them: | vegeta attack -format=json …"`
 }
 

@@ -158,6 +158,15 @@ func Metrics(ctx context.Context, ops string) (map[string]*dto.MetricFamily, err
 	return parser.TextToMetricFamilies(resp.Body)
 }
 
+// Sum returns the sum of a metric, a counter or a gauge, over all its labels; 0 without
+// it.
+func Sum(families map[string]*dto.MetricFamily, name string) (sum float64) {
+	for _, m := range families[name].GetMetric() {
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return sum
+}
+
 // Fill ends the record and fills in a run that has ended: the CPU that each program used
 // in the time that was measured, and for each of its seconds the lanes' batches and the
 // mirror's lag. What the run has already stays.
