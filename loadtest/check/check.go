@@ -16,7 +16,7 @@
 //
 // It reads windows of ids, from both clusters at once. A window has at most 20,000
 // acknowledged orders and what was created in 10 s, whichever is less, so both clusters'
-// rows of it take some 50 MB; beside them each acknowledged order of the run takes 32
+// rows of it take some 50 MB; beside them each acknowledged order of the run takes 24
 // bytes and its id's text.
 package check
 
