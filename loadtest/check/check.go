@@ -273,7 +273,7 @@ func (v *verdict) judge(id int64, truth, mirror []placed) {
 		v.one(truth[0], whole, acked)
 	}
 	if v.config.Mirror {
-		v.copied(whole, truth, mirror)
+		v.copied(truth, mirror)
 	}
 }
 
@@ -317,9 +317,9 @@ func (v *verdict) one(t placed, whole idgen.ID, acked bool) {
 }
 
 // copied judges the rows that the mirror has of an id.
-func (v *verdict) copied(whole idgen.ID, truth, mirror []placed) {
+func (v *verdict) copied(truth, mirror []placed) {
 	var faults []string
-	name := whole.String()
+	var name string
 	switch {
 	case len(truth) == 0 && len(mirror) == 0:
 		return
