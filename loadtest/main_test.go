@@ -154,14 +154,15 @@ func TestTheDefaultIsAStackOfItsOwn(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	dir := t.TempDir()
-	code, stdout, stderr := do(t, "--duration", "1s", "--warmup", "1s", "--closed", "4", "--scenario", "create=3,repeat=1,get=1",
+	code, stdout, stderr := do(t, "--duration", "1s", "--warmup", "1s", "--rate", "50", "--scenario", "create=3,repeat=1,get=1",
 		"--known", "50", "--buffer-pool", "128M", "--out", dir)
-	if code != exitOK {
+	if code != exitOK && code != exitInvalid { // the machine may be too busy for the generator
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	d := document(t, dir)
 	r := d.Runs[0]
-	if k := r.Check; k == nil || k.Fails() || !k.Mirror || k.Found != k.Acknowledged || int64(k.Found) < 50+r.ByAnswer["201"] {
+	// The orders that were made to be read and those of the warm-up are checked too.
+	if k := r.Check; k == nil || k.Fails() || !k.Mirror || k.Found != k.Acknowledged || int64(k.Found) < 50+20+r.ByAnswer["201"] {
 		t.Errorf("checked: %+v, answers %v", r.Check, r.ByAnswer)
 	}
 	for _, program := range []string{"orderd", "syncerd", "mariadbd", "mariadbd-mirror", "generator"} {

@@ -30,7 +30,7 @@ type runCmd struct {
 	From     float64       `placeholder:"R" help:"Where a ramp, steps or a spike begin; a tenth of --rate."`
 	Steps    int           `default:"5" placeholder:"N" help:"How many steps."`
 	Duration time.Duration `default:"10s" help:"How long it is measured."`
-	Warmup   time.Duration `default:"2s" help:"How long the closed loop warms up before that."`
+	Warmup   time.Duration `default:"2s" help:"How long requests are sent before that which aren't measured."`
 	Timeout  time.Duration `default:"10s" help:"How long the open loop waits for an answer."`
 	Workers  int           `default:"2000" placeholder:"N" help:"How many requests of the open loop are under way at most."`
 	Out      string        `placeholder:"DIR" help:"Where run.json and run.html are put; without it there are none."`
@@ -59,10 +59,23 @@ func (r runCmd) Run(ctx context.Context, c console) (err error) {
 	if err != nil {
 		return err
 	}
+	var warm report.Run
+	if r.Rate != 0 && r.Warmup > 0 { // the closed loop warms up by itself
+		p, err := again(plan, "w")
+		if err != nil {
+			return err
+		}
+		var more []string
+		if warm, more, err = r.warmUp(ctx, s, p, c); err != nil {
+			return err
+		}
+		plans, acks = append(plans, p), append(acks, more...)
+	}
 	one, more, err := r.measure(ctx, s, plan, c)
 	if err != nil {
 		return err
 	}
+	one.Cut += int64(check.OpenMax(warm, 0))
 	if s.cluster != nil {
 		c.say("comparing what is stored with %s", count(int64(len(acks)+len(more)), "acknowledged order", "acknowledged orders"))
 		result, err := check.Check(ctx, s.cluster, append(plans, plan), append(acks, more...), check.Config{
@@ -89,6 +102,26 @@ func (r runCmd) check() error {
 		return usage("--duration must be from 1s to 24h")
 	}
 	return r.where.check()
+}
+
+// again returns a plan of the same requests under another name.
+func again(plan *traffic.Plan, suffix string) (*traffic.Plan, error) {
+	config := plan.Config
+	config.Run += suffix
+	return traffic.New(config)
+}
+
+// warmUp sends requests of the open loop that aren't measured, at the rate that it
+// begins with: a service that was just started has neither connections nor pages.
+func (r runCmd) warmUp(ctx context.Context, s *service, plan *traffic.Plan, c console) (report.Run, []string, error) {
+	rate := r.Rate
+	if r.Pace != "constant" && r.Pace != "poisson" {
+		rate = cmp.Or(r.From, r.Rate/10)
+	}
+	c.say("warming up for %s", r.Warmup)
+	return openloop.Run(ctx, plan, openloop.Config{
+		URL: s.service.URL, Key: s.service.Key, Pace: openloop.Constant(rate), Duration: r.Warmup, Timeout: r.Timeout, WorkersMax: r.Workers,
+	})
 }
 
 // measure sends the requests, by one loop or the other.

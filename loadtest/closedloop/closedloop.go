@@ -57,7 +57,9 @@ const late = 15 * time.Second
 // numbers were sent isn't known to the last one: another run of the same plan must
 // begin far above. Requests that are under way at the end are cut off.
 //
-// Latencies are wrk's, from the sending. When ctx ends sending ends; what was measured
+// Latencies are wrk's. They count from the sending, and for each slow answer wrk adds
+// those of the requests that its connection would have sent meanwhile, at its mean
+// pace; that is an estimate, where package openloop measures. When ctx ends sending ends; what was measured
 // until then is returned with ctx's error.
 func Run(ctx context.Context, plan *traffic.Plan, first uint64, c Config) (run report.Run, acks []string, err error) {
 	base, err := c.check()

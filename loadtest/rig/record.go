@@ -80,6 +80,9 @@ func record(target string, pids map[string][]int, ops []string) *Record {
 		wait.Go(func() { each(ctx, cpuEvery, func() { rec.sample(pids) }) })
 		wait.Go(func() { each(ctx, scrapeEvery, func() { rec.scrape(ctx, ops) }) })
 		wait.Wait()
+		// What happened since the last look belongs to the run's last second.
+		rec.sample(pids)
+		rec.scrape(context.WithoutCancel(ctx), ops)
 	}()
 	return rec
 }
