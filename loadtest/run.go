@@ -101,6 +101,18 @@ func (r runCmd) check() error {
 	if r.Duration < time.Second || r.Duration > 24*time.Hour {
 		return usage("--duration must be from 1s to 24h")
 	}
+	if r.Warmup < 0 || r.Warmup > time.Hour {
+		return usage("--warmup must be from 0s to 1h")
+	}
+	if r.Rate == 0 {
+		for name, d := range map[string]time.Duration{"--duration": r.Duration, "--warmup": r.Warmup} {
+			if d < time.Second || d%time.Second != 0 {
+				return usage("%s of the closed loop must be whole seconds", name)
+			}
+		}
+	} else if err := r.pace().Check(r.Duration); err != nil {
+		return usage("%w", err)
+	}
 	return r.where.check()
 }
 

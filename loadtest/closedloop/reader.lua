@@ -136,7 +136,7 @@ function response(status, headers, body)
    local counter = plain[status]
    if not counter then
       local code = status >= 300 and body:match('"code":"([%w_]+)"')
-      if code then
+      if code and #code <= 64 then
          counter = count(status .. " " .. code)
       else
          counter = count(tostring(status))

@@ -3,6 +3,7 @@ package openloop
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -86,10 +87,10 @@ func (m *meter) answer(r *vegeta.Result) string {
 	}
 	status := strconv.Itoa(int(r.Code))
 	if r.Code >= 300 {
-		if code := between(r.Body, `"code":"`); code != "" {
-			return m.known(status + " " + code)
+		if code := between(r.Body, `"code":"`); codeForm.MatchString(code) {
+			status += " " + code
 		}
-		return status
+		return m.known(status)
 	}
 	if r.Method == "POST" {
 		if id := between(r.Body, `"order_id":"`); id != "" {
@@ -98,8 +99,11 @@ func (m *meter) answer(r *vegeta.Result) string {
 			m.unreadable++
 		}
 	}
-	return status
+	return m.known(status)
 }
+
+// codeForm is how codes of problems look.
+var codeForm = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
 // known returns an answer that may be counted by itself: a service that makes up codes
 // must not make up figures without end.

@@ -85,7 +85,7 @@ func Run(ctx context.Context, plan *traffic.Plan, c Config) (report.Run, []strin
 		}),
 		vegeta.Workers(uint64(min(c.WorkersMax, 64))), vegeta.MaxWorkers(uint64(c.WorkersMax)), vegeta.MaxBody(answerMax),
 	)
-	clock := &pacer{ctx: ctx, due: due, last: c.Duration + lateMax, began: make(chan struct{})}
+	clock := &pacer{stop: ctx.Done(), due: due, last: c.Duration + lateMax, began: make(chan struct{})}
 	header := http.Header{}
 	if c.Key != "" {
 		header.Set("Authorization", "Bearer "+c.Key)
@@ -129,7 +129,7 @@ func targeter(plan *traffic.Plan, base string, header http.Header) vegeta.Target
 
 // A pacer tells vegeta how long to wait before the next request.
 type pacer struct {
-	ctx  context.Context // ends the run
+	stop <-chan struct{} // closed: nothing more is sent
 	due  *schedule
 	last time.Duration // after it nothing is sent
 
@@ -144,7 +144,12 @@ func (p *pacer) Pace(elapsed time.Duration, hits uint64) (wait time.Duration, st
 		p.start = time.Now().Add(-elapsed)
 		close(p.began)
 	})
-	if hits >= uint64(p.due.n) || elapsed > p.last || p.ctx.Err() != nil {
+	select {
+	case <-p.stop:
+		return 0, true
+	default:
+	}
+	if hits >= uint64(p.due.n) || elapsed > p.last {
 		return 0, true
 	}
 	return max(0, p.due.at(int(hits))-elapsed), false

@@ -74,6 +74,12 @@ func (p Pace) Poisson(seed uint64) Pace {
 	return p
 }
 
+// Check says what is wrong with a run of so long at this pace.
+func (p Pace) Check(total time.Duration) error {
+	_, err := p.schedule(total)
+	return err
+}
+
 func pace(name string, shape func(float64) []leg, rates ...float64) Pace {
 	p := Pace{name: name, shape: shape}
 	sum := 0.0

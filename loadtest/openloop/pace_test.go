@@ -127,7 +127,7 @@ func TestWhatIsWrongWithAPaceIsNamed(t *testing.T) {
 		if strings.HasPrefix(want, "longer") {
 			total = 0
 		}
-		if _, err := p.schedule(total); err == nil || !strings.Contains(err.Error(), want) {
+		if err := p.Check(total); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", p, err, want)
 		}
 	}
