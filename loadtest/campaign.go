@@ -106,15 +106,15 @@ type contender struct {
 	run    func(ctx context.Context) (report.Run, error)
 }
 
-// rounds lets contenders run one after the other, as often as that. Each round begins
-// with another one, so that what follows on whom is shared out. What has run is in the
-// set that d gets, also after an error.
+// rounds lets contenders run one after the other, as often as that, in the order that
+// turn says. What has run is in the set that d gets, also after an error.
 func (c campaign) rounds(ctx context.Context, out console, d *report.Document, name string, baselines []string, contenders ...contender) error {
 	d.Sets = append(d.Sets, report.Set{Name: name, Baselines: baselines})
 	set := &d.Sets[len(d.Sets)-1]
 	for round := range c.Rounds {
 		set.Rounds = append(set.Rounds, nil)
-		for _, one := range rotated(contenders, round) {
+		for _, i := range turn(len(contenders), round) {
+			one := contenders[i]
 			run, err := one.run(ctx)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", name, one.target, err)
@@ -127,10 +127,20 @@ func (c campaign) rounds(ctx context.Context, out console, d *report.Document, n
 	return nil
 }
 
-// rotated returns all, beginning with number n.
-func rotated[T any](all []T, n int) []T {
-	n %= len(all)
-	return slices.Concat(all[n:], all[:n])
+// turn returns the order in which n contenders run in a round. What one leaves behind,
+// such as pages to be written, slows whoever comes next; so in n rounds each has each
+// place once, and where n is even each follows each other once (a Williams design).
+func turn(n, round int) []int {
+	out := make([]int, n)
+	for i := range out {
+		// 0, 1, n-1, 2, n-2, …
+		at := (i + 1) / 2
+		if i%2 == 0 {
+			at = n - at
+		}
+		out[i] = (at + round) % n
+	}
+	return out
 }
 
 // tell says what a run came to.
@@ -158,6 +168,7 @@ func (c campaign) newPlan(change func(*traffic.Config)) (*traffic.Plan, error) {
 
 // closed is a closed loop against a target of a rig that serves at url.
 func (c campaign) closed(ctx context.Context, r *rig.Rig, target, url string, plan *traffic.Plan, connections int) (report.Run, check.Acks, error) {
+	r.Quiet(ctx)
 	record := r.Record(target)
 	run, acks, err := closedloop.Run(ctx, plan, 0, closedloop.Config{URL: url, Connections: connections, Warmup: c.Warmup, Duration: c.Duration})
 	return run, acks, errors.Join(err, record.Fill(&run))
@@ -194,6 +205,7 @@ func (c campaign) raw(ctx context.Context, r *rig.Rig, inFlight int) (report.Run
 	if err != nil {
 		return report.Run{}, err
 	}
+	r.Quiet(ctx)
 	return r.Raw(ctx, baseline.RawJob{Plan: plan.Config, InFlight: inFlight, Warmup: c.Warmup, Duration: c.Duration})
 }
 

@@ -34,7 +34,7 @@ func contend(ran *[]string, names ...string) (all []contender) {
 	return all
 }
 
-func TestTargetsAlternateAndEachRoundBeginsWithAnother(t *testing.T) {
+func TestTargetsAlternate(t *testing.T) {
 	out, _ := quiet()
 	var ran []string
 	var d report.Document
@@ -47,6 +47,32 @@ func TestTargetsAlternateAndEachRoundBeginsWithAnother(t *testing.T) {
 	rows := d.Sets[0].Compare()
 	if len(rows) != 3 || rows[2].Target != "c" || rows[2].Ratio["b"].Median != 1.5 || rows[2].Runs != 3 {
 		t.Errorf("%+v", rows)
+	}
+}
+
+// In n rounds each contender has each place once; of an even number of them each also
+// follows each other once, so that nobody always inherits from the same one.
+func TestTurnsAreFair(t *testing.T) {
+	for n := 1; n <= 8; n++ {
+		places, pairs := map[[2]int]int{}, map[[2]int]int{}
+		for round := range n {
+			order := turn(n, round)
+			if round == 0 && order[0] != 0 {
+				t.Errorf("%d: the first isn't first: %v", n, order)
+			}
+			for at, who := range order {
+				places[[2]int{who, at}]++
+				if at > 0 {
+					pairs[[2]int{order[at-1], who}]++
+				}
+			}
+		}
+		if len(places) != n*n {
+			t.Errorf("%d: places %v", n, places)
+		}
+		if n%2 == 0 && len(pairs) != n*(n-1) {
+			t.Errorf("%d: %d of %d follow each other", n, len(pairs), n*(n-1))
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/loadtest/baseline"
+	"github.com/octopay/octopay/loadtest/proc"
 	"github.com/octopay/octopay/shardmap"
 )
 
@@ -249,6 +250,31 @@ func (r *Rig) Pids() map[string][]int {
 		pids[p.program] = append(pids[p.program], p.pid())
 	}
 	return pids
+}
+
+// Quiet waits until the engines have done what an earlier run left to them, such as
+// writing pages: until together they use less than a twentieth of a CPU, but no longer
+// than 5 s.
+func (r *Rig) Quiet(ctx context.Context) {
+	const every, share = 250 * time.Millisecond, 20
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	pids := r.Pids()
+	engines := slices.Concat(pids[Truth], pids[Mirror], pids[Broker])
+	for last := time.Duration(-1); ; {
+		used, err := proc.CPU(engines...)
+		if err != nil || last >= 0 && used-last < every/share {
+			return
+		}
+		last = used
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Close ends everything, each in its own orderly way, the last that was started first,

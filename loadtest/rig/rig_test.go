@@ -214,6 +214,12 @@ func TestARigRunsOctopayAndWhatItIsComparedWith(t *testing.T) {
 		t.Error(err)
 	}
 
+	// Quiet ends by itself, also where something goes on working.
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.Quiet(ended)
+	r.Quiet(t.Context())
+
 	// A server that isn't durable would give figures of something else.
 	if err := r.Durable(t.Context()); err != nil {
 		t.Error(err)
