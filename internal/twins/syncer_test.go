@@ -246,6 +246,27 @@ var applying = []twin{
 		pkg:     "syncer/apply", test: "TestBegin", says: "the_next_message_is_gone",
 	},
 	{
+		guard:   "a stream that lacks a message between others isn't read over",
+		file:    "syncer/stream/whole.go",
+		with:    "if s.whole.covers(from, incarnation, connection) {",
+		without: "if true {",
+		pkg:     "syncer", test: "TestAStreamWithAHoleIsMadeAnew", says: "it is complete with",
+	},
+	{
+		guard:   "a reader that gets nothing is looked after",
+		file:    "syncer/apply/applier.go",
+		with:    "case missed > last:",
+		without: "case missed > last && false:",
+		pkg:     "syncer", test: "TestFault21AConsumerThatStandsStillIsNoticed/paused", says: "not within",
+	},
+	{
+		guard:   "a full stream makes room of what all have applied",
+		file:    "syncer/stream/stream.go",
+		with:    "below = max(below, state.FirstSeq+(state.LastSeq+1-state.FirstSeq)/2)",
+		without: "_ = below",
+		pkg:     "syncer/stream", test: "TestPurgeMakesRoom", says: "want to begin at",
+	},
+	{
 		guard:   "a database that lacks the beginning of a stream is refilled",
 		file:    "syncer/apply/applier.go",
 		with:    "if server, ok := g.lacks(state.Marks); ok {",
