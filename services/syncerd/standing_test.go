@@ -133,7 +133,10 @@ func TestReadinessNamesWhatStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	parts := stack.Map.Size() + 2
-	eventually(t, "it isn't ready", func() bool { s := readyz(); return s.code == 503 && s.Status == "unavailable" && len(s.Standing) == parts })
+	eventually(t, "it isn't ready", func() bool {
+		s := readyz()
+		return s.code == 503 && s.Status == "unavailable" && len(s.Standing) == parts
+	})
 	for _, name := range []string{"bid-a", "nats"} {
 		if err := stack.Server(name).Start(t.Context()); err != nil {
 			t.Fatal(err)
