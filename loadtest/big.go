@@ -109,6 +109,9 @@ func (c bigCmd) fill(ctx context.Context, out console, s stack, rows int) error 
 // waiting in each database.
 func (c bigCmd) byDatabases(ctx context.Context, out console, d *report.Document) error {
 	config := func(n int) rig.Config { return rig.Config{Databases: n, BufferPool: c.BufferPool} }
+	// Thousands of connections take a second or two to be opened.
+	m := c.campaign
+	m.Warmup, m.Duration = 2*m.Warmup, 2*m.Duration
 	return stacks(ctx, out, d, c.Databases, "databases", config, func(all []stack) error {
 		for _, kind := range []string{rig.Octopay, baseline.Raw} {
 			var contenders []contender
@@ -116,13 +119,13 @@ func (c bigCmd) byDatabases(ctx context.Context, out console, d *report.Document
 				waiting := c.Waiting * c.Databases[i]
 				contenders = append(contenders, contender{s.name, func(ctx context.Context) (report.Run, error) {
 					if kind == baseline.Raw {
-						return c.raw(ctx, s.rig, waiting)
+						return m.raw(ctx, s.rig, waiting)
 					}
-					return c.creates(ctx, s.rig, rig.Octopay, s.rig.URL(), waiting, false)
+					return m.creates(ctx, s.rig, rig.Octopay, s.rig.URL(), waiting, false)
 				}})
 			}
 			name := fmt.Sprintf("create, %s, %d orders waiting in each database", kind, c.Waiting)
-			if err := c.rounds(ctx, out, d, name, []string{all[0].name}, contenders...); err != nil {
+			if err := m.rounds(ctx, out, d, name, []string{all[0].name}, contenders...); err != nil {
 				return err
 			}
 		}
