@@ -119,7 +119,7 @@ func (c bigCmd) byDatabases(ctx context.Context, out console, d *report.Document
 				waiting := c.Waiting * c.Databases[i]
 				contenders = append(contenders, contender{s.name, func(ctx context.Context) (report.Run, error) {
 					if kind == baseline.Raw {
-						return m.raw(ctx, s.rig, waiting)
+						return m.raw(ctx, s.rig, waiting, 0)
 					}
 					return m.creates(ctx, s.rig, rig.Octopay, s.rig.URL(), waiting, false)
 				}})

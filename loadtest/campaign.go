@@ -199,14 +199,14 @@ func checked(ctx context.Context, r *rig.Rig, run *report.Run, plans []*traffic.
 	return nil
 }
 
-// raw is what the databases do alone, with so many orders in flight.
-func (c campaign) raw(ctx context.Context, r *rig.Rig, inFlight int) (report.Run, error) {
+// raw is what the databases do alone, with so many orders in flight, and transactions.
+func (c campaign) raw(ctx context.Context, r *rig.Rig, inFlight, atOnce int) (report.Run, error) {
 	plan, err := c.newPlan(nil)
 	if err != nil {
 		return report.Run{}, err
 	}
 	r.Quiet(ctx)
-	return r.Raw(ctx, baseline.RawJob{Plan: plan.Config, InFlight: inFlight, Warmup: c.Warmup, Duration: c.Duration})
+	return r.Raw(ctx, baseline.RawJob{Plan: plan.Config, InFlight: inFlight, AtOnce: atOnce, Warmup: c.Warmup, Duration: c.Duration})
 }
 
 // open is an open loop of creates against octopay, and its check.

@@ -140,7 +140,7 @@ func TestWhatIsFoundDecidesHowItEnds(t *testing.T) {
 func TestFlagsThatMakeNoSenseAreRefusedBeforeAnythingStarts(t *testing.T) {
 	for _, args := range [][]string{
 		{"compare", "--duration", "1500ms"}, {"compare", "--warmup", "0s"}, {"compare", "--rounds", "0"},
-		{"compare", "--rate", "0"}, {"compare", "--connections", "x"}, {"big", "--waiting", "0"}, {"big", "--rounds", "101"},
+		{"compare", "--rate", "0"}, {"compare", "--reading", "0s"}, {"compare", "--connections", "x"}, {"big", "--waiting", "0"}, {"big", "--rounds", "101"},
 		{"soak", "--duration", "1s"}, {"soak", "--rate", "-1"}, {"profile", "--duration", "1s"}, {"profile", "--top", "0"}, {"serve", "orderd"},
 	} {
 		var out, err bytes.Buffer

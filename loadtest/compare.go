@@ -23,17 +23,22 @@ type compareCmd struct {
 	Most        time.Duration `default:"15m" help:"How long all of it may take; then it ends with what it has."`
 	Connections []int         `default:"64,512" help:"Of the closed loops of creates."`
 	Readers     int           `default:"64" placeholder:"N" help:"Connections of the closed loops of reads."`
+	Reading     time.Duration `default:"4s" help:"How long each closed loop of reads is measured, in place of --duration; whole seconds."`
 	Known       int           `default:"20000" placeholder:"N" help:"How many orders reads read."`
 	Rate        float64       `default:"1000" placeholder:"R" help:"Of the open loop, creates per second: well below what the machine can do, or its latencies are a queue's."`
 	Steady      time.Duration `default:"30s" help:"How long the open loop is measured."`
 	BufferPool  string        `default:"2G" help:"Of each MariaDB server."`
+	RawAtOnce   int           `default:"2" placeholder:"N" help:"Transactions that raw has in flight; the lanes have 2."`
 	Pool        int           `default:"64" placeholder:"N" help:"Connections of direct to each server."`
 }
 
 // Run does it.
 func (c compareCmd) Run(ctx context.Context, out console) error {
-	if c.Known < 1 || c.Readers < 1 || c.Rate <= 0 || c.Steady < time.Second || c.Pool < 1 {
-		return usage("--known, --readers, --rate, --pool and --steady must be above 0")
+	if c.Known < 1 || c.Readers < 1 || c.Rate <= 0 || c.Steady < time.Second || c.Pool < 1 || c.RawAtOnce < 1 {
+		return usage("--known, --readers, --rate, --pool, --raw-at-once and --steady must be above 0")
+	}
+	if c.Reading < time.Second || c.Reading%time.Second != 0 {
+		return usage("--reading must be whole seconds")
 	}
 	return c.conduct(ctx, out, "load", "Octopay side by side with its baselines", c.Most, func(ctx context.Context, d *report.Document) (err error) {
 		r, err := rig.Start(ctx, rig.Config{BufferPool: c.BufferPool, Syncerd: true, Pool: c.Pool}, func(line string) { out.say("%s", line) })
@@ -43,7 +48,7 @@ func (c compareCmd) Run(ctx context.Context, out console) error {
 		defer func() { err = errors.Join(err, r.Close()) }()
 		enter(d, r)
 		d.Findings = append(d.Findings, report.Sentence{Text: fmt.Sprintf(
-			"direct has %d connections to each server; raw runs as many transactions at once as the lanes do, 2, each with its share of the connections' number of orders.", c.Pool)})
+			"direct has %d connections to each server; raw has %d transactions in flight (the lanes have 2), each with a database's share of the connections' number of orders.", c.Pool, c.RawAtOnce)})
 		urls := map[string]string{rig.Octopay: r.URL()}
 		for _, kind := range []string{baseline.Direct, baseline.Echo} {
 			if urls[kind], _, _, err = r.Baseline(ctx, kind); err != nil {
@@ -91,6 +96,8 @@ func (c compareCmd) reads(ctx context.Context, out console, d *report.Document, 
 	if err := r.StopSyncerd(); err != nil {
 		return err
 	}
+	m := c.campaign
+	m.Duration = c.Reading
 	for _, kind := range traffic.Kinds {
 		if kind.Writes() {
 			continue
@@ -101,7 +108,7 @@ func (c compareCmd) reads(ctx context.Context, out console, d *report.Document, 
 				if err != nil {
 					return report.Run{}, err
 				}
-				run, _, err := c.closed(ctx, r, target, urls[target], plan, c.Readers)
+				run, _, err := m.closed(ctx, r, target, urls[target], plan, c.Readers)
 				return run, err
 			}}
 		}
@@ -145,7 +152,7 @@ func (c compareCmd) writes(ctx context.Context, out console, d *report.Document,
 				return c.creates(ctx, r, target, urls[target], connections, false)
 			}}
 		}
-		raw := contender{baseline.Raw, func(ctx context.Context) (report.Run, error) { return c.raw(ctx, r, connections) }}
+		raw := contender{baseline.Raw, func(ctx context.Context) (report.Run, error) { return c.raw(ctx, r, connections, c.RawAtOnce) }}
 		contenders := []contender{serve(rig.Octopay), serve(baseline.Direct), serve(baseline.Echo), raw}
 		var baselines []string
 		for _, one := range slices.Concat(contenders[1:]) {

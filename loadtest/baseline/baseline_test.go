@@ -290,6 +290,7 @@ func TestJobsThatMakeNoSenseAreRefused(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	good := RawJob{Plan: traffic.Config{Run: "raw"}, InFlight: 8, Orders: 1}
 	for want, change := range map[string]func(*RawJob){
+		"at least one":       func(j *RawJob) { j.AtOnce = -1 },
 		"less than one":      func(j *RawJob) { j.InFlight = 7 },
 		"how long or":        func(j *RawJob) { j.Duration = time.Second },
 		"either how long":    func(j *RawJob) { j.Orders = 0 },

@@ -1,6 +1,7 @@
 package baseline
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,14 +30,14 @@ type RawJob struct {
 	Plan     traffic.Config
 	First    uint64
 	InFlight int           // orders in flight, an equal share for each database
+	AtOnce   int           // transactions in flight on one server; 2, as many as the lanes have
 	Warmup   time.Duration // before it is measured
 	Duration time.Duration // that is measured; 0: until Orders are stored
 	Orders   int           // to store, when Duration is 0; the last transactions may store some more
 }
 
-// inFlightMax bounds how many transactions raw has in flight on one server: as many as
-// the lanes have.
-const inFlightMax = 2
+// atOnce is the default of RawJob.AtOnce.
+const atOnce = 2
 
 // rawQueue is how many orders wait for each database: its share is random, and no
 // transaction is to wait for it.
@@ -60,9 +61,12 @@ func doRaw(ctx context.Context, databases *cluster.Cluster, ids idSource, job Ra
 	if err != nil {
 		return report.Run{}, err
 	}
+	job.AtOnce = cmp.Or(job.AtOnce, atOnce)
 	size := databases.Map().Size()
 	batch := job.InFlight / size
 	switch {
+	case job.AtOnce < 1:
+		return report.Run{}, errors.New("baseline: raw: at least one transaction must be in flight")
 	case batch < 1:
 		return report.Run{}, fmt.Errorf("baseline: raw: %d orders in flight over %d databases are less than one for each", job.InFlight, size)
 	case len(plan.Mix) != 1 || plan.Mix[0].Kind != traffic.Create:
@@ -76,7 +80,7 @@ func doRaw(ctx context.Context, databases *cluster.Cluster, ids idSource, job Ra
 		gates: map[string]*semaphore.Weighted{}, full: make(chan struct{}),
 	}
 	for _, s := range r.shards.Servers(shardmap.UID) {
-		r.gates[s.Name] = semaphore.NewWeighted(inFlightMax)
+		r.gates[s.Name] = semaphore.NewWeighted(int64(r.job.AtOnce))
 	}
 	run, err := r.do(ctx)
 	return run, errors.Join(err, store.Close())
@@ -148,7 +152,7 @@ func (r *raw) do(ctx context.Context) (report.Run, error) {
 	defer r.mu.Unlock()
 	run := report.Run{
 		Scenario: r.plan.Scenario(), Target: Raw, Seed: r.plan.Seed, Started: began.UTC(), DurationSec: took.Seconds(),
-		Generator: fmt.Sprintf("in one process, %d orders in flight, %d in a transaction, %d transactions at once", r.batch*r.shards.Size(), r.batch, inFlightMax),
+		Generator: fmt.Sprintf("in one process, %d orders in flight, %d in a transaction, %d transactions at once", r.batch*r.shards.Size(), r.batch, r.job.AtOnce),
 		Offered:   n, Sent: n, ByAnswer: map[string]int64{"201": n}, PerSecond: float64(n) / took.Seconds(),
 		LatencyMs: quantiles(r.took), CPUSec: map[string]float64{Raw: (usedTo - usedFrom).Seconds()},
 	}

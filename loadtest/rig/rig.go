@@ -254,10 +254,10 @@ func (r *Rig) Pids() map[string][]int {
 
 // Quiet waits until the engines have done what an earlier run left to them, such as
 // writing pages: until together they use less than a twentieth of a CPU, but no longer
-// than 5 s.
+// than 3 s.
 func (r *Rig) Quiet(ctx context.Context) {
 	const every, share = 250 * time.Millisecond, 20
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
