@@ -83,6 +83,8 @@ func TestFault21AConsumerThatStandsStillIsNoticed(t *testing.T) {
 			t.Errorf("the order isn't in the list: %v", list)
 		}
 	}
+	// The server's clock is read every few seconds.
+	eventually(t, "the lag is known", func() bool { _, ok := lag(); return ok })
 	t.Run("paused", func(t *testing.T) {
 		highest = 0
 		stop := until(t, sample)
