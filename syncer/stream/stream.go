@@ -87,7 +87,9 @@ type Stream struct {
 	prefix string
 	config Config
 	bytes  atomic.Uint64
-	whole  whole
+
+	looking chan struct{} // a lock that a ctx ends the wait for, of what follows
+	whole   whole
 }
 
 // New returns the stream whose name and subjects begin with prefix. It asks NATS
@@ -102,7 +104,7 @@ func New(nc *nats.Conn, prefix string, c Config) (*Stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream: %w", err)
 	}
-	return &Stream{nc: nc, js: js, prefix: prefix, config: c}, nil
+	return &Stream{nc: nc, js: js, prefix: prefix, config: c, looking: make(chan struct{}, 1)}, nil
 }
 
 // Name returns the stream's name.
@@ -250,16 +252,12 @@ func (s *Stream) Delete(ctx context.Context, incarnation string) error {
 // 1970; 0 if there is no such message. In one incarnation two messages that had the
 // same sequence, one of which NATS lost, differ in it.
 func (s *Stream) StoredAt(ctx context.Context, seq uint64) (int64, error) {
+	if seq == 0 {
+		return 0, nil
+	}
 	st, err := s.handle(ctx)
 	if err != nil {
 		return 0, err
-	}
-	return storedAt(ctx, st, seq)
-}
-
-func storedAt(ctx context.Context, st jetstream.Stream, seq uint64) (int64, error) {
-	if seq == 0 {
-		return 0, nil
 	}
 	m, err := st.GetMsg(ctx, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -350,14 +348,16 @@ func firstSince(ctx context.Context, st jetstream.Stream, state jetstream.Stream
 	lo, hi := state.FirstSeq, state.LastSeq+1
 	for lo < hi {
 		mid := lo + (hi-lo)/2
-		at, err := storedAt(ctx, st, mid)
-		if err != nil {
-			return 0, err
-		}
-		// A message that is gone was purged meanwhile: it is old.
-		if at < t.UnixNano() {
-			lo = mid + 1
-		} else {
+		// That one or the next behind it: it may have been purged meanwhile, or be missing.
+		m, err := st.GetMsg(ctx, mid, jetstream.WithGetMsgSubject(">"))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			hi = mid
+		case err != nil:
+			return 0, fmt.Errorf("stream: message %d: %w", mid, err)
+		case m.Time.Before(t):
+			lo = m.Sequence + 1
+		default:
 			hi = mid
 		}
 	}

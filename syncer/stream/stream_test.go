@@ -406,6 +406,26 @@ func TestPurge(t *testing.T) {
 	}
 }
 
+// A message that is missing says nothing of how old those before it are.
+func TestWhatIsNewIsFoundBeforeAHole(t *testing.T) {
+	s := open(t, localstack.Test(t, localstack.NATS), Config{})
+	ensure(t, s)
+	rows(t, writer(t, s, "uid-a"), 0, slices.Repeat([]string{"rows"}, 8)...)
+	for seq := uint64(4); seq <= 6; seq++ {
+		lose(t, s, seq)
+	}
+	if got := since(t, s, time.Now().Add(-time.Hour)); got != 1 {
+		t.Errorf("the first message of the last hour is %d", got)
+	}
+	lose(t, s, 8)
+	if got := since(t, s, time.Now().Add(-time.Hour)); got != 1 {
+		t.Errorf("without the last message it is %d", got)
+	}
+	if got := since(t, s, time.Now().Add(time.Hour)); got != 8 {
+		t.Errorf("the first message of the future is %d", got)
+	}
+}
+
 // What all have applied is kept only while there is room for what is new.
 func TestPurgeMakesRoom(t *testing.T) {
 	for _, c := range []struct {
