@@ -47,7 +47,7 @@ type collector struct {
 	stale   once        // no fresh stamp
 	pressed atomic.Bool // the stream is full, for the purge
 	now     func() time.Time
-	note    func(kind int, why string) // why marks stand still; "": they don't
+	note    func(c cause, why string) // why marks stand still, until a life ends; "": they don't
 
 	purgeEvery time.Duration
 	// Of each database, by schema.
@@ -87,6 +87,7 @@ func (c *collector) run(ctx context.Context) error {
 		return err
 	}
 	defer begin.writer.Close()
+	defer c.metrics.full.Set(0) // nobody waits any more, here
 	reader, err := c.source.Open(ctx, begin.from)
 	if err != nil {
 		return c.explain(err, begin)
@@ -257,9 +258,11 @@ func (c *collector) stamp(ctx context.Context, promised schema.Millis, marks *ma
 				since = time.Now()
 			}
 			// For a moment it is no news: another clock of the same server asked.
-			if time.Since(since) > staleMin && c.stale.begins() {
-				c.log.Warn("no fresh stamp; marks stand still", "server", c.server, "error", err)
-				c.note(clock, "no fresh stamp: somebody else reads innodb_trx all the time, or the system's time zone is wrong")
+			if time.Since(since) > staleMin {
+				if c.stale.begins() {
+					c.log.Warn("no fresh stamp; marks stand still", "server", c.server, "error", err)
+				}
+				c.note(noStamp, "no fresh stamp: somebody else reads innodb_trx all the time, or the system's time zone is wrong")
 			}
 			pause += rand.N(2 * source.StampInterval)
 		case err != nil:
@@ -268,7 +271,7 @@ func (c *collector) stamp(ctx context.Context, promised schema.Millis, marks *ma
 			since = time.Time{}
 			if c.stale.ends() {
 				c.log.Info("stamps are fresh again", "server", c.server)
-				c.note(clock, "")
+				c.note(noStamp, "")
 			}
 			if by := back.by(s.Now, time.Now()); by > 0 {
 				c.metrics.clockBack.Inc()
@@ -462,11 +465,12 @@ func (c *collector) mark(ctx context.Context, w *stream.Writer, position source.
 
 func (c *collector) sayFull() {
 	if c.full.begins() {
-		c.pressed.Store(true)
-		c.metrics.full.Set(1)
 		c.log.Warn("the stream is full; the log is the buffer until there is room", "server", c.server)
-		c.note(room, "the stream is full, since some database doesn't apply it")
 	}
+	// The log is told once, and these in each life.
+	c.pressed.Store(true)
+	c.metrics.full.Set(1)
+	c.note(noRoom, "the stream is full, since some database doesn't apply it")
 }
 
 func (c *collector) sayNotFull() {
@@ -474,7 +478,7 @@ func (c *collector) sayNotFull() {
 		c.pressed.Store(false)
 		c.metrics.full.Set(0)
 		c.log.Info("the stream has room again", "server", c.server)
-		c.note(room, "")
+		c.note(noRoom, "")
 	}
 }
 

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -53,9 +54,9 @@ func (s *Service) Standing() (standing []string, working bool) {
 			continue
 		case running:
 			working = true
-			what = s.notes[noteKey{name, room}]
-			if what == "" {
-				what = s.notes[noteKey{name, clock}]
+			what = ""
+			for c := range causes {
+				what = cmp.Or(what, s.notes[noteKey{name, c}])
 			}
 			if age := ages[name]; what == "" && age > markAgeMax {
 				what = fmt.Sprintf("its newest mark is %d s old: a transaction is open on the server for so long, or its log is behind", int(age.Seconds()))
@@ -70,25 +71,37 @@ func (s *Service) Standing() (standing []string, working bool) {
 	return standing, working || len(s.loops) == 0
 }
 
-// What can make the marks of a part stand still while it runs.
+// A cause is what can make the marks of a part stand still while it runs.
+type cause int
+
 const (
-	room  = iota // the stream is full; dead letters are open
-	clock        // there is no fresh stamp
+	noRoom      cause = iota // the stream is full
+	noStamp                  // no stamp is fresh
+	deadLetters              // some are open
+
+	causes
 )
 
 type noteKey struct {
 	name string
-	kind int
+	cause
 }
 
 // note says why the marks of a part stand still though it runs; "" is that they don't.
-func (s *Service) note(name string, kind int, why string) {
+func (s *Service) note(name string, c cause, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if why == "" {
-		delete(s.notes, noteKey{name, kind})
+		delete(s.notes, noteKey{name, c})
 	} else {
-		s.notes[noteKey{name, kind}] = why
+		s.notes[noteKey{name, c}] = why
+	}
+}
+
+// unnote takes all back: the part doesn't run any more.
+func (s *Service) unnote(name string) {
+	for c := range causes {
+		s.note(name, c, "")
 	}
 }
 

@@ -161,7 +161,7 @@ func (s *Service) Run(ctx context.Context) error {
 			server: name, source: src, stream: s.c.Stream, targets: s.c.Targets,
 			log: s.c.Log, metrics: s.metrics.collector(name), now: s.c.Now, purgeEvery: s.purgeEvery,
 			known: map[string]apply.Progress{}, dropped: map[string]bool{},
-			note: func(kind int, why string) { s.note("collector/"+name, kind, why) },
+			note: func(c cause, why string) { s.note("collector/"+name, c, why) },
 		}
 		g.Go(func() error { s.keep(ctx, "collector/"+name, c.run); return nil })
 		g.Go(func() error { s.watchClock(ctx, name, src); return nil })
@@ -174,7 +174,7 @@ func (s *Service) Run(ctx context.Context) error {
 			if r.Letters > 0 {
 				why = fmt.Sprintf("%d dead letters are open; its marks stand still until they are settled, see octopay mirror dead-letters", r.Letters)
 			}
-			s.note("applier/"+schema, room, why)
+			s.note("applier/"+schema, deadLetters, why)
 		}}
 		g.Go(func() error {
 			s.keep(ctx, "applier/"+schema, func(ctx context.Context) error {
@@ -210,8 +210,7 @@ func (s *Service) keep(ctx context.Context, name string, f func(ctx context.Cont
 			begin = time.Now()
 			// After a while: one that fails at once, again and again, doesn't run.
 			defer s.later(runsAfter, name, running)()
-			defer s.note(name, room, "")
-			defer s.note(name, clock, "")
+			defer s.unnote(name)
 			return f(ctx)
 		})
 		held()
