@@ -1,7 +1,6 @@
 package boot
 
 import (
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"runtime"
@@ -27,17 +26,10 @@ func withProfiles(ops http.Handler) http.Handler {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A body is for ops to refuse, which knows how.
-		if strings.HasPrefix(r.URL.Path, "/debug/pprof/") && r.ContentLength == 0 && fromHere(r) {
+		if strings.HasPrefix(r.URL.Path, "/debug/pprof/") && r.ContentLength == 0 && Loopback(r.RemoteAddr) {
 			mux.ServeHTTP(w, r)
 			return
 		}
 		ops.ServeHTTP(w, r)
 	})
-}
-
-// fromHere reports whether a request's peer is on this machine.
-func fromHere(r *http.Request) bool {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	ip := net.ParseIP(host)
-	return err == nil && ip != nil && ip.IsLoopback()
 }
