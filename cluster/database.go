@@ -40,7 +40,7 @@ func (d *Database) Writable() error { return d.unavailable(d.writable(d.link.Loa
 
 var (
 	errSilent   = dberr.As(dberr.NotSent, errors.New("it has not answered lately"))
-	errMute     = dberr.As(dberr.NotSent, errors.New("its last writes were not answered"))
+	errMute     = dberr.As(dberr.NotSent, errors.New("its last writes were not answered, or not taken"))
 	errReadOnly = dberr.As(dberr.ReadOnly, errors.New("the server is read-only"))
 	// errMoved reports that a newer map took over before anything was asked.
 	errMoved = errors.New("the map changed")

@@ -25,7 +25,8 @@ const (
 	// answersPause is how long nobody asks a database that was silent. Then one may
 	// try; while Run runs, that is its probe.
 	answersPause = 100 * time.Millisecond
-	// writesPause is how long nobody writes to a database whose writes got no answer.
+	// writesPause is how long nobody writes to a database whose writes got no answer, or
+	// that it takes none, such as with a full disk.
 	// What then tells is the next write: no probe writes.
 	writesPause = time.Second
 )

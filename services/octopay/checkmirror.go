@@ -112,8 +112,8 @@ type copied struct {
 	letters     int                      // dead ones that are open
 }
 
-// copied reads how far a database of the mirror is; nil if its tables aren't there, which
-// is said already.
+// readCopied reads how far a database of the mirror is; nil if its tables aren't there,
+// which is said already.
 func readCopied(ctx context.Context, db *sql.DB, place shardmap.Database) (*copied, error) {
 	c := &copied{place: place, marks: map[string]schema.Millis{}}
 	err := c.read(ctx, db)

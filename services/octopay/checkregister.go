@@ -12,7 +12,7 @@ import (
 	"github.com/octopay/octopay/shardmap"
 )
 
-// places returns every database of a map, the meta database last.
+// placesOf returns every database of a map, the meta database last.
 func placesOf(m *shardmap.Map) []shardmap.Database {
 	return slices.Concat(m.Databases(shardmap.UID), m.Databases(shardmap.BID), []shardmap.Database{m.Meta()})
 }

@@ -51,7 +51,7 @@ type Applier struct {
 // that was begun is finished.
 //
 // ErrNoStream, ErrLost and ErrRefill (wrapped) need somebody else to act. ErrStalled
-// comes at most 6 s after the last message that came, while NATS answers.
+// comes within 5 s of the message that doesn't, while NATS answers.
 func (a *Applier) Run(ctx context.Context) error {
 	state, err := a.Target.State(ctx)
 	if err != nil {
@@ -220,7 +220,8 @@ var errAnew = fmt.Errorf("%w: the stream was made anew", stream.ErrInterrupted)
 // progress in the same incarnation, else from the first message. ErrLost: the stream
 // isn't the one that the progress speaks of, though it has its name and age.
 // ErrRefill: that message is gone. Whether a stream that is read from its first message
-// begins late enough for a database, its marks tell (Mark.From). The progress must have been read before the info.
+// begins early enough for a database, its marks tell (Mark.From). The progress must have
+// been read before the info.
 func Begin(ctx context.Context, p Progress, info stream.Info, storedAt func(context.Context, uint64) (int64, error)) (uint64, error) {
 	if p.Incarnation != info.Incarnation {
 		if info.First > 1 {
