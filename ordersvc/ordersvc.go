@@ -60,6 +60,9 @@ type Service struct {
 // A Config says how the service writes. Zero values are the defaults.
 type Config struct {
 	Lane lane.Config // of every lane; its Gate is set here
+	// AtOnce is how many transactions are in flight on one server; below 1 it is the
+	// Gate's default.
+	AtOnce int
 	// DuplicateID is called for every id that two orders were given. It must not
 	// block.
 	DuplicateID func(idgen.ID)
@@ -91,7 +94,7 @@ func NewService(shards func() *shardmap.Map, store Store, ids IDs, c Config) *Se
 	for _, db := range shards().Databases(shardmap.UID) {
 		gate := gates[db.Server.Name]
 		if gate == nil {
-			gate = lane.NewGate(0)
+			gate = lane.NewGate(c.AtOnce)
 			gates[db.Server.Name] = gate
 		}
 		config := c.Lane

@@ -246,6 +246,13 @@ var applying = []twin{
 		pkg:     "syncer/apply", test: "TestBegin", says: "the_next_message_is_gone",
 	},
 	{
+		guard:   "a state of the server sets no row aside",
+		file:    "syncer/apply/sql.go",
+		with:    "		4025: // a CHECK fails\n		return true\n	}\n	return false\n",
+		without: "		4025: // a CHECK fails\n		return true\n	}\n	return true\n",
+		pkg:     "syncer/apply", test: "TestOnlyTheContentOfARowIsRefused", says: "1114: true",
+	},
+	{
 		guard:   "a stream that lacks a message between others isn't read over",
 		file:    "syncer/stream/whole.go",
 		with:    "if s.whole.covers(from, incarnation, connection) {",

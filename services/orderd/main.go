@@ -28,6 +28,7 @@ type config struct {
 	Addr        string        `yaml:"addr" help:"where the API listens, host:port of this machine alone"`
 	OpsAddr     string        `yaml:"ops_addr" help:"where health, readiness and metrics are, host:port of this machine alone"`
 	ReadPermits int           `yaml:"read_permits" help:"reads of one database at once"`
+	AtOnce      int           `yaml:"transactions_at_once" help:"transactions in flight on one server, from this process"`
 	Grace       time.Duration `yaml:"shutdown_wait" help:"time for requests under way at the end"`
 }
 
@@ -37,6 +38,7 @@ func (c config) Check() error {
 		c.Shared.Check(),
 		boot.LoopbackOnly(map[string]string{"addr": c.Addr, "ops_addr": c.OpsAddr}),
 		boot.Between("read_permits", c.ReadPermits, 1, 1000),
+		boot.Between("transactions_at_once", c.AtOnce, 1, 64),
 		boot.Between("shutdown_wait", c.Grace, 0, time.Hour),
 	)
 }
@@ -51,7 +53,7 @@ func main() {
 }
 
 func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
-	c := config{Addr: "127.0.0.1:8080", OpsAddr: "127.0.0.1:8081", ReadPermits: 8, Grace: 13 * time.Second}
+	c := config{Addr: "127.0.0.1:8080", OpsAddr: "127.0.0.1:8081", ReadPermits: 8, AtOnce: 2, Grace: 13 * time.Second}
 	program, err := boot.Start("orderd", &c, &c.Shared, args, environ, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -73,7 +75,7 @@ func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
 			Leases:    lease.NewSQL(databases.Meta()),
 			Available: func(n int) error { return databases.Database(shardmap.UID, n).Writable() },
 			Ready:     program.Ready, Registry: program.Registry, Log: program.Log,
-			Addr: c.Addr, Grace: c.Grace,
+			Addr: c.Addr, Grace: c.Grace, AtOnce: c.AtOnce,
 		}
 		err = boot.Run(ctx, program.Handles(databases), boot.Part{Name: "front", Run: f.Run})
 		return errors.Join(err, store.Close(), databases.Close())

@@ -32,6 +32,7 @@ type Front struct {
 	Log      *slog.Logger
 	Addr     string        // to listen at
 	Grace    time.Duration // for requests under way when it ends
+	AtOnce   int           // transactions in flight on one server, see ordersvc.Config
 	// Available returns why a uid database takes no writes now, see ordersvc.Config; nil:
 	// they all do.
 	Available func(database int) error
@@ -53,6 +54,7 @@ func (f Front) Run(ctx context.Context) error {
 	f.Registry.MustRegister(worker)
 	service := ordersvc.NewService(f.Shards, f.Store, worker, ordersvc.Config{
 		Lane:      lane.Config{Observe: metrics.batch},
+		AtOnce:    f.AtOnce,
 		Available: f.Available,
 		DuplicateID: func(id idgen.ID) {
 			metrics.duplicates.Inc()
