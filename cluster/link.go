@@ -67,7 +67,7 @@ func newLink(place shardmap.Database, epoch shardmap.Epoch, c Config) *link {
 }
 
 func (l *link) pool(c Config, writes bool, size int) *sql.DB {
-	cfg := c.session(l.place.Server)
+	cfg := c.Session(l.place.Server)
 	// Callers set deadlines; these catch what has none.
 	cfg.ReadTimeout, cfg.WriteTimeout = 10*time.Second, 10*time.Second
 	cfg.MultiStatements = writes
@@ -208,8 +208,11 @@ func (n *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-// session returns the settings of every connection.
-func (c Config) session(server shardmap.Server) *mysql.Config {
+// Session returns the settings of every connection to a server: those of the driver, and
+// those of the session. They are the caller's to add to; it is for a pool that neither a
+// Cluster nor OpenServer makes.
+func (c Config) Session(server shardmap.Server) *mysql.Config {
+	c = c.withDefaults()
 	cfg := mysql.NewConfig()
 	cfg.Net, cfg.Addr = "tcp", server.Address
 	cfg.User, cfg.Passwd = c.User, c.Password
@@ -234,18 +237,7 @@ func (c Config) session(server shardmap.Server) *mysql.Config {
 // schema.Migrate): nothing asks which database this is, and a statement may take as
 // long as its context lets it. The caller closes it.
 func OpenServer(server shardmap.Server, c Config) *sql.DB {
-	return sql.OpenDB(&connector{cfg: c.withDefaults().session(server)})
-}
-
-// OpenPackets is OpenServer for whoever sends many statements in one packet, as a writer
-// does: a pool of so many connections at most, which stay open.
-func OpenPackets(server shardmap.Server, c Config, connections int) *sql.DB {
-	cfg := c.withDefaults().session(server)
-	cfg.MultiStatements = true
-	db := sql.OpenDB(&connector{cfg: cfg})
-	db.SetMaxOpenConns(connections)
-	db.SetMaxIdleConns(connections)
-	return db
+	return sql.OpenDB(&connector{cfg: c.Session(server)})
 }
 
 // Discard closes the connection itself instead of giving it back to its pool, and

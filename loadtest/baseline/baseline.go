@@ -111,7 +111,10 @@ func serve(ctx context.Context, kind string, c config, databases *cluster.Cluste
 	defer stop()
 	switch kind {
 	case Direct:
-		d := newDirect(c.shards, cluster.Config{User: c.user, Password: c.password}, c.pool, ids)
+		d, err := newDirect(c.shards, cluster.Config{User: c.user, Password: c.password}, c.pool, ids)
+		if err != nil {
+			return err
+		}
 		return errors.Join(front(ctx, c.addr, httpapi.Config{Orders: d, Mirror: d.mirror()}, log), d.close())
 	case Echo:
 		return front(ctx, c.addr, httpapi.Config{Orders: echo{ids: ids}, Mirror: mirror.NewMemory(c.shards)}, log)

@@ -58,7 +58,10 @@ func newOrder(number string) ordersvc.New {
 func openDirect(t *testing.T, s *localstack.Stack, m *shardmap.Map, ids idSource) *direct {
 	t.Helper()
 	// One connection: what one request leaves on it, the next one finds.
-	d := newDirect(m, cluster.Config{User: s.User, Password: s.Password}, 1, ids)
+	d, err := newDirect(m, cluster.Config{User: s.User, Password: s.Password}, 1, ids)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := d.close(); err != nil {
 			t.Error(err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/internal/dberr"
@@ -25,16 +26,36 @@ type direct struct {
 	servers map[string]*sql.DB
 }
 
-func newDirect(shards *shardmap.Map, c cluster.Config, pool int, ids idSource) *direct {
+func newDirect(shards *shardmap.Map, c cluster.Config, pool int, ids idSource) (*direct, error) {
 	d := &direct{shards: shards, ids: ids, servers: map[string]*sql.DB{}}
 	for _, cl := range []shardmap.Cluster{shardmap.UID, shardmap.BID} {
 		for _, s := range shards.Servers(cl) {
-			if d.servers[s.Name] == nil {
-				d.servers[s.Name] = cluster.OpenPackets(s, c, pool)
+			if d.servers[s.Name] != nil {
+				continue
 			}
+			db, err := openPool(s, c, pool)
+			if err != nil {
+				return nil, errors.Join(err, d.close())
+			}
+			d.servers[s.Name] = db
 		}
 	}
-	return d
+	return d, nil
+}
+
+// openPool returns a pool of so many connections at most, which stay open, and over which a
+// packet may hold many statements.
+func openPool(s shardmap.Server, c cluster.Config, connections int) (*sql.DB, error) {
+	session := c.Session(s)
+	session.MultiStatements = true
+	connector, err := mysql.NewConnector(session)
+	if err != nil {
+		return nil, fmt.Errorf("pool of %s: %w", s.Name, err)
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	return db, nil
 }
 
 func (d *direct) close() error {
