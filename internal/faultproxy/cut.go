@@ -60,12 +60,16 @@ func (f *Fault) Done() <-chan struct{} { return f.done }
 // happens once. Of MySQL, match sees a command as the client sent it, the command's byte
 // first, and nothing of the logging in; otherwise it sees all that clients say. It must
 // not call the proxy. A packet meets the faults in the order in which they were armed. A
-// fault that finds its server gone does not happen and isn't counted.
+// fault that finds its server gone does not happen and isn't counted. A point that there
+// isn't fails the test, and nobody need wait for its fault.
 func (p *Proxy) Arm(point Point, match func(packet []byte) bool) *Fault {
-	if point < 0 || point >= points {
-		panic("faultproxy: no such point")
-	}
+	p.t.Helper()
 	f := &Fault{point: point, match: match, done: make(chan struct{})}
+	if point < 0 || point >= points {
+		p.t.Errorf("faultproxy: there is no %s", point)
+		close(f.done)
+		return f
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed = append(p.armed, f)
@@ -79,10 +83,16 @@ func (p *Proxy) Fired(point Point) int {
 	return p.fired[point]
 }
 
-// take returns the armed fault that a command meets, and disarms it.
-func (p *Proxy) take(command []byte) *Fault {
+// take returns the armed fault that a command of l meets, and disarms it. A group that
+// the command belongs to takes l in.
+func (p *Proxy) take(l *link, command []byte) *Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, g := range p.groups {
+		if g.match(command) {
+			g.links[l] = true
+		}
+	}
 	for i, f := range p.armed {
 		if f.match(command) {
 			p.armed = append(p.armed[:i:i], p.armed[i+1:]...)

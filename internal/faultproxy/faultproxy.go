@@ -25,6 +25,7 @@ const dialTimeout = 5 * time.Second
 // A Proxy accepts connections and carries each to its server. Its methods are safe
 // for concurrent use.
 type Proxy struct {
+	t        testing.TB
 	target   string
 	listener net.Listener
 	read     func(*bufio.Reader) ([]byte, error) // one packet
@@ -36,6 +37,7 @@ type Proxy struct {
 	closed   bool
 	refusing bool
 	armed    []*Fault
+	groups   []*Group
 	fired    [points]int
 	accepted int
 	frozen   int
@@ -63,7 +65,7 @@ func start(t testing.TB, p *Proxy) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.listener, p.links = l, map[*link]bool{}
+	p.t, p.listener, p.links = t, l, map[*link]bool{}
 	for w := range p.ways {
 		p.ways[w] = &line{changed: make(chan struct{})}
 	}
@@ -128,7 +130,7 @@ func (p *Proxy) set(ways []Way, change func(*line)) {
 func (p *Proxy) isFrozen() bool { return p.ways[ToServer].isFrozen() || p.ways[ToClient].isFrozen() }
 
 // Frozen returns how many connections met a freeze: they were there when it began, or
-// came before it ended.
+// came before it ended, or were frozen as a Group.
 func (p *Proxy) Frozen() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,13 +175,16 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) serve(client net.Conn) {
-	l := &link{proxy: p, client: client, gone: make(chan struct{}), drained: make(chan struct{})}
+	l := &link{
+		proxy: p, client: client, own: &line{changed: make(chan struct{})},
+		gone: make(chan struct{}), drained: make(chan struct{}),
+	}
 	defer l.cut()
 	if !p.add(l) {
 		return
 	}
 	defer p.remove(l)
-	if !p.ways[ToServer].ready(l.gone, time.Time{}) {
+	if !l.ready(ToServer, time.Time{}) {
 		return
 	}
 	server, err := net.DialTimeout("tcp", p.target, dialTimeout)
@@ -223,4 +228,7 @@ func (p *Proxy) remove(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.links, l)
+	for _, g := range p.groups {
+		g.remove(l)
+	}
 }

@@ -57,6 +57,12 @@ func (l *line) isFrozen() bool {
 	return l.frozen
 }
 
+func (l *line) held() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.traffic.Held
+}
+
 // ready waits until what came at a time may pass; false: the link is gone before. Of
 // what is no packet, came is zero, and it waits only for the end of a freeze.
 func (l *line) ready(gone <-chan struct{}, came time.Time) bool {

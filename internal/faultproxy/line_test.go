@@ -174,6 +174,55 @@ func TestOneWayFrozen(t *testing.T) {
 	hear(t, c, "x")
 }
 
+// Of a group those connections are frozen that are there and have said what it is about.
+func TestAGroupFrozen(t *testing.T) {
+	server := newEcho(t)
+	p := faultproxy.NewBytes(t, server.addr)
+	before := dial(t, p)
+	say(t, before, "log")
+	hear(t, before, "log")
+	group := p.Group(func(packet []byte) bool { return bytes.Contains(packet, []byte("log")) })
+	if n := group.Freeze(true); n != 0 {
+		t.Errorf("%d connections have said it since, want 0", n)
+	}
+	group.Freeze(false)
+	one, other := dial(t, p), dial(t, p)
+	say(t, one, "the log")
+	hear(t, one, "the log")
+	say(t, other, "data")
+	hear(t, other, "data")
+	if n := group.Freeze(true); n != 1 || p.Frozen() != 1 {
+		t.Errorf("%d connections are frozen, %d by the proxy, want 1", n, p.Frozen())
+	}
+	later := dial(t, p)
+	for _, c := range []net.Conn{before, other, later} {
+		say(t, c, "log again")
+		hear(t, c, "log again")
+	}
+	if n := group.Held(); n != 0 {
+		t.Errorf("%d packets were held of one that said nothing", n)
+	}
+	say(t, one, "within")
+	silent(t, one)
+	eventually(t, "its packet waits", func() bool { return group.Held() == 1 })
+	if n := p.Traffic(faultproxy.ToServer).Held + p.Traffic(faultproxy.ToClient).Held; n != 0 {
+		t.Errorf("%d packets of all are held", n)
+	}
+	if n := group.Freeze(false); n != 4 {
+		t.Errorf("%d connections have said it, want 4", n)
+	}
+	hear(t, one, "within")
+	// One that is gone is counted with what was held of it, and frozen no more.
+	group.Freeze(true)
+	say(t, one, "last")
+	eventually(t, "its packet waits", func() bool { return group.Held() == 2 })
+	p.CutAll()
+	eventually(t, "nobody is left", func() bool { return group.Freeze(false) == 0 })
+	if n := group.Held(); n < 2 {
+		t.Errorf("%d packets were held, want 2", n)
+	}
+}
+
 func TestAFrozenStatementRunsWhenItIsThawed(t *testing.T) {
 	b := newBench(t)
 	conn, _ := b.conn(t)

@@ -2,14 +2,16 @@ package faultproxy
 
 import (
 	"bufio"
+	"iter"
 	"net"
 	"sync"
 	"time"
 )
 
-// packetsMax bounds the packets of one connection that are on their way in one
-// direction; more wait in the kernel's buffers.
-const packetsMax = 1024
+// placesMax bounds what of one connection is on its way in one direction: each packet
+// takes a place for every chunkMax bytes that it has or begins. So it is at most 32 MiB in
+// 1024 packets; more waits in the kernel's buffers.
+const placesMax = 1024
 
 // A link is one client's connection and the server's that belongs to it.
 type link struct {
@@ -19,6 +21,7 @@ type link struct {
 	gone    chan struct{} // closed by cut
 	once    sync.Once
 	drained chan struct{} // closed when the server says nothing more
+	own     *line         // both ways of this link alone, see Group
 
 	mu       sync.Mutex
 	fault    *Fault // one of the replies'; from then on nothing is passed on by itself
@@ -46,7 +49,7 @@ func (l *link) isGone() bool {
 // run carries what both say, until both have ended.
 func (l *link) run() {
 	var work sync.WaitGroup
-	commands, replies := make(chan arrival, packetsMax), make(chan arrival, packetsMax)
+	commands, replies := newQueue(), newQueue()
 	work.Go(func() { l.read(l.client, commands) })
 	work.Go(func() { l.read(l.server, replies) })
 	work.Go(func() { l.replies(replies) })
@@ -62,21 +65,68 @@ type arrival struct {
 	came   time.Time
 }
 
-// read hands on what one side says, and closes out at its end.
-func (l *link) read(from net.Conn, out chan<- arrival) {
-	defer close(out)
+// places returns how many places of a queue a takes: of one that is empty, no more than
+// there are.
+func (a arrival) places() int {
+	return min(max((len(a.packet)+chunkMax-1)/chunkMax, 1), placesMax)
+}
+
+// A queue is what is on its way in one direction of a link. One puts into it, and one
+// takes out of it.
+type queue struct {
+	arrivals chan arrival // has room for all that have a place
+	places   chan struct{}
+}
+
+func newQueue() *queue {
+	return &queue{make(chan arrival, placesMax), make(chan struct{}, placesMax)}
+}
+
+// put waits for room; false: the link is gone before.
+func (q *queue) put(gone <-chan struct{}, a arrival) bool {
+	for range a.places() {
+		select {
+		case q.places <- struct{}{}:
+		case <-gone:
+			return false
+		}
+	}
+	q.arrivals <- a
+	return true
+}
+
+// all yields what is put, until the queue ends.
+func (q *queue) all() iter.Seq[arrival] {
+	return func(yield func(arrival) bool) {
+		for a := range q.arrivals {
+			for range a.places() {
+				<-q.places
+			}
+			if !yield(a) {
+				return
+			}
+		}
+	}
+}
+
+// end says that nothing more is put.
+func (q *queue) end() { close(q.arrivals) }
+
+// read hands on what one side says, and ends out at its end.
+func (l *link) read(from net.Conn, out *queue) {
+	defer out.end()
 	in := bufio.NewReaderSize(from, chunkMax)
 	for {
 		packet, err := l.proxy.read(in)
-		if err != nil {
-			return
-		}
-		select {
-		case out <- arrival{packet, time.Now()}:
-		case <-l.gone:
+		if err != nil || !out.put(l.gone, arrival{packet, time.Now()}) {
 			return
 		}
 	}
+}
+
+// ready waits until what came at a time may pass one way; false: the link is gone before.
+func (l *link) ready(w Way, came time.Time) bool {
+	return l.proxy.ways[w].ready(l.gone, came) && l.own.ready(l.gone, time.Time{})
 }
 
 func (l *link) toServer(packet []byte) error {
@@ -89,14 +139,14 @@ func (l *link) toClient(packet []byte) error {
 
 // commands carries what the client sends, until either end is closed or a fault
 // happens.
-func (l *link) commands(in <-chan arrival) {
-	for a := range in {
-		if !l.proxy.ways[ToServer].ready(l.gone, a.came) {
+func (l *link) commands(in *queue) {
+	for a := range in.all() {
+		if !l.ready(ToServer, a.came) {
 			return
 		}
 		var f *Fault
 		if c := l.proxy.command(a.packet); c != nil {
-			f = l.proxy.take(c)
+			f = l.proxy.take(l, c)
 		}
 		switch {
 		case f == nil:
@@ -120,7 +170,7 @@ func (l *link) commands(in <-chan arrival) {
 	}
 	// The client's end, passed on as such: the server reads what was sent before it,
 	// which a full close could throw away with a reset.
-	if l.proxy.ways[ToServer].ready(l.gone, time.Time{}) {
+	if l.ready(ToServer, time.Time{}) {
 		_ = l.server.CloseWrite()
 	}
 }
@@ -152,10 +202,10 @@ func (l *link) lose(f *Fault, packet []byte) {
 }
 
 // replies carries what the server sends.
-func (l *link) replies(in <-chan arrival) {
+func (l *link) replies(in *queue) {
 	defer close(l.drained)
-	for a := range in {
-		if !l.proxy.ways[ToClient].ready(l.gone, a.came) {
+	for a := range in.all() {
+		if !l.ready(ToClient, a.came) {
 			return
 		}
 		l.mu.Lock()
@@ -175,11 +225,11 @@ func (l *link) replies(in <-chan arrival) {
 			_ = l.client.Close()
 			_ = l.server.CloseWrite()
 		}
-		for range in { // until the server is done
+		for range in.all() { // until the server is done
 		}
 		return
 	}
-	if l.proxy.ways[ToClient].ready(l.gone, time.Time{}) {
+	if l.ready(ToClient, time.Time{}) {
 		_ = l.client.Close() // wakes commands, which end the server's side
 	}
 }
