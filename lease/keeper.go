@@ -43,10 +43,14 @@ func NewKeeper(table Table, holder string, c Config) *Keeper {
 // of f ends with ctx, or at the moment at which the lease could have ended; the cause
 // is then ErrLost. f should return soon after.
 //
+// While it waits, it calls taken, unless that is nil, as often as it hears that the name is
+// taken. By whom it doesn't hear: it can be by this keeper, before, whose lease has yet to
+// end. A table that doesn't answer says nothing of that kind.
+//
 // Hold returns what f returned; ErrLost if the lease was lost and f returned nil or
 // that its context ended; or the error of ctx, if that ended before the name was had.
-func (k *Keeper) Hold(ctx context.Context, name string, f func(ctx context.Context) error) error {
-	l, err := k.wait(ctx, name)
+func (k *Keeper) Hold(ctx context.Context, name string, taken func(), f func(ctx context.Context) error) error {
+	l, err := k.wait(ctx, name, taken)
 	if err != nil {
 		return err
 	}
@@ -81,7 +85,7 @@ func (k *Keeper) Hold(ctx context.Context, name string, f func(ctx context.Conte
 }
 
 // wait acquires the name, or returns the error of ctx.
-func (k *Keeper) wait(ctx context.Context, name string) (Lease, error) {
+func (k *Keeper) wait(ctx context.Context, name string, taken func()) (Lease, error) {
 	var said string
 	for {
 		if err := ctx.Err(); err != nil {
@@ -98,6 +102,8 @@ func (k *Keeper) wait(ctx context.Context, name string) (Lease, error) {
 			state = "the table answers too slowly"
 		case !errors.Is(err, ErrTaken):
 			state = "the table does not answer"
+		case taken != nil:
+			taken()
 		}
 		if state != said && ctx.Err() == nil {
 			k.log.Info("lease: waiting", "name", name, "because", state, "error", err)

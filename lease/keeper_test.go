@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,7 @@ func bubble(t *testing.T, test func(t *testing.T, one, two *lease.Keeper, line1,
 func hold(ctx context.Context, k *lease.Keeper) (began chan time.Time, end chan struct{}, result chan error) {
 	began, end, result = make(chan time.Time, 1), make(chan struct{}), make(chan error, 1)
 	go func() {
-		result <- k.Hold(ctx, "name", func(ctx context.Context) error {
+		result <- k.Hold(ctx, "name", nil, func(ctx context.Context) error {
 			began <- time.Now()
 			select {
 			case <-ctx.Done():
@@ -43,7 +44,7 @@ func hold(ctx context.Context, k *lease.Keeper) (began chan time.Time, end chan 
 func TestHoldRunsTheFunctionOnceAndReturnsItsError(t *testing.T) {
 	bubble(t, func(t *testing.T, one, _ *lease.Keeper, _, _ *line) {
 		fault, calls := errors.New("of the function"), 0
-		err := one.Hold(t.Context(), "name", func(ctx context.Context) error {
+		err := one.Hold(t.Context(), "name", nil, func(ctx context.Context) error {
 			calls++
 			time.Sleep(time.Hour) // renewed all the while
 			if ctx.Err() != nil {
@@ -168,6 +169,37 @@ func TestALeaseThatSomebodyElseHasIsLost(t *testing.T) {
 		}
 		if err := <-result; !errors.Is(err, lease.ErrLost) {
 			t.Errorf("%v, want ErrLost", err)
+		}
+	})
+}
+
+// Whoever waits hears that somebody holds the name, and doesn't take a table that says
+// nothing for that.
+func TestWhoeverWaitsHearsThatTheNameIsTaken(t *testing.T) {
+	bubble(t, func(t *testing.T, one, two *lease.Keeper, _, line2 *line) {
+		began, end, result := hold(t.Context(), one)
+		<-began
+		var heard atomic.Int64
+		second := make(chan error, 1)
+		go func() {
+			second <- two.Hold(t.Context(), "name", func() { heard.Add(1) }, func(context.Context) error { return nil })
+		}()
+		waits := func() int64 {
+			heard.Store(0)
+			time.Sleep(time.Minute)
+			return heard.Load()
+		}
+		if n := waits(); n == 0 {
+			t.Error("the name is taken, and it doesn't hear so")
+		}
+		line2.set(0, 0, true, false)
+		if n := waits(); n > 1 { // what was under way
+			t.Errorf("of a table that doesn't answer it heard %d times that the name is taken", n)
+		}
+		line2.set(0, 0, false, false)
+		close(end)
+		if err := errors.Join(<-result, <-second); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -43,16 +43,15 @@ type collector struct {
 	targets []apply.Target
 	log     *slog.Logger
 	metrics *collectorMetrics
-	full    once        // the stream is full
-	stale   once        // no fresh stamp
-	pressed atomic.Bool // the stream is full, for the purge
+	readers *readers
+	full    once // the stream is full
+	stale   once // no fresh stamp
 	now     func() time.Time
 	note    func(c cause, why string) // why marks stand still, until a life ends; "": they don't
 
 	purgeEvery time.Duration
-	// Of each database, by schema.
-	known   map[string]apply.Progress // what it said last
-	dropped map[string]bool           // the stream no longer waits for it
+	begins     uint64        // the stream, before what is tried to be published now; 0: not known
+	pressed    atomic.Uint64 // begins, of what the stream was too full for last; 0: it isn't full
 }
 
 // A start is where a life begins.
@@ -87,7 +86,8 @@ func (c *collector) run(ctx context.Context) error {
 		return err
 	}
 	defer begin.writer.Close()
-	defer c.metrics.full.Set(0) // nobody waits any more, here
+	c.metrics.marked(begin.at)
+	defer func() { c.pressed.Store(0); c.metrics.full.Set(0) }() // nobody waits any more, here
 	reader, err := c.source.Open(ctx, begin.from)
 	if err != nil {
 		return c.explain(err, begin)
@@ -299,55 +299,49 @@ func (c *collector) watch(ctx context.Context, incarnation string) error {
 		if info.Incarnation != incarnation {
 			return fmt.Errorf("%w: the stream was made anew", stream.ErrInterrupted)
 		}
-		if time.Now().Before(next) && !c.pressed.Load() && !c.stream.Crowded(info) {
+		if time.Now().Before(next) && c.pressed.Load() == 0 && !c.stream.Crowded(info) {
 			continue
 		}
-		next = time.Now().Add(c.purgeEvery)
-		states := c.states(ctx)
-		if info, err = c.stream.Info(ctx); err != nil {
+		begun := time.Now()
+		done, err := c.purge(ctx)
+		if err != nil {
 			return err
 		}
-		if err := c.lost(ctx, states, info); err != nil {
-			return err // Start acts on it
-		}
-		if err := c.purge(ctx, states, info); err != nil {
-			return err
+		if done {
+			next = begun.Add(c.purgeEvery)
 		}
 	}
 }
 
-// purge purges what all databases have applied. A database that doesn't answer has at
-// least applied what it said last.
-func (c *collector) purge(ctx context.Context, states []databaseState, info stream.Info) error {
-	applied := make([]uint64, len(states))
-	silent := make([]bool, len(states)) // since this process runs
-	for i, s := range states {
-		if s.err == nil {
-			c.known[s.schema] = s.Progress
-		}
-		p, ok := c.known[s.schema]
-		silent[i] = !ok
-		if p.Incarnation == info.Incarnation {
-			applied[i] = p.Seq
-		}
+// purge purges what all databases have applied. If another collector of this process is
+// at it, which does it for all, it returns false at once.
+func (c *collector) purge(ctx context.Context) (done bool, err error) {
+	if !c.readers.mu.TryLock() {
+		return false, nil
 	}
+	defer c.readers.mu.Unlock()
+	states := c.states(ctx)
+	info, err := c.stream.Info(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := c.lost(ctx, states, info); err != nil {
+		return false, err // Start acts on it
+	}
+	applied, silent := c.readers.hear(states, info.Incarnation)
 	kept, err := c.stream.Purge(ctx, c.now(), applied, c.pressed.Load())
 	if err != nil {
-		return err
+		return false, err
 	}
 	for i, s := range states {
 		gone := applied[i]+1 < kept
 		if silent[i] {
 			// What it has applied isn't known; what was there for it alone is gone.
-			gone = c.dropped[s.schema] || info.First < kept
+			gone = c.readers.dropped[s.schema] || info.First < kept
 		}
-		if gone && !c.dropped[s.schema] {
-			c.log.Error("a database applied nothing for so long that the stream no longer waits for it; it has to be refilled", "database", s.schema)
-		}
-		c.dropped[s.schema] = gone
-		c.metrics.waitedFor(s.schema, !gone)
+		c.readers.drop(s.schema, gone)
 	}
-	return nil
+	return true, nil
 }
 
 // publish packs and publishes what is read, and marks.
@@ -378,8 +372,7 @@ func (c *collector) publish(ctx context.Context, begin start, reader source.Read
 		}
 		switch err := c.mark(ctx, begin.writer, position, marks); {
 		case errors.Is(err, stream.ErrFull):
-			c.sayFull()
-			if err := stream.WaitFull(ctx); err != nil {
+			if err := c.waitFull(ctx); err != nil {
 				return err
 			}
 		case err != nil:
@@ -436,8 +429,7 @@ func (c *collector) flush(ctx context.Context, w *stream.Writer, messages []stre
 	for left := messages; len(left) > 0; {
 		var err error
 		if left, err = w.Rows(ctx, left); errors.Is(err, stream.ErrFull) {
-			c.sayFull()
-			if err := stream.WaitFull(ctx); err != nil {
+			if err := c.waitFull(ctx); err != nil {
 				return err
 			}
 		} else if err != nil {
@@ -463,19 +455,26 @@ func (c *collector) mark(ctx context.Context, w *stream.Writer, position source.
 	return nil
 }
 
+// waitFull says that the stream is full, and waits before the next try.
+func (c *collector) waitFull(ctx context.Context) (err error) {
+	c.sayFull()
+	c.begins, err = c.stream.WaitFull(ctx)
+	return err
+}
+
 func (c *collector) sayFull() {
 	if c.full.begins() {
 		c.log.Warn("the stream is full; the log is the buffer until there is room", "server", c.server)
 	}
 	// The log is told once, and these in each life.
-	c.pressed.Store(true)
+	c.pressed.Store(c.begins)
 	c.metrics.full.Set(1)
 	c.note(noRoom, "the stream is full, since some database doesn't apply it")
 }
 
 func (c *collector) sayNotFull() {
 	if c.full.ends() {
-		c.pressed.Store(false)
+		c.pressed.Store(0)
 		c.metrics.full.Set(0)
 		c.log.Info("the stream has room again", "server", c.server)
 		c.note(noRoom, "")

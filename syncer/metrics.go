@@ -16,7 +16,7 @@ var (
 		"Age of what a merchant database has applied of a uid server, by that server's clock; at rest 1 to 2 s.",
 		[]string{"server", "database"}, nil)
 	markLagDesc = prometheus.NewDesc("octopay_mirror_published_lag_seconds",
-		"Age of the newest mark published for a uid server, by that server's clock.", []string{"server"}, nil)
+		"Age of the newest mark published for a uid server, by that server's clock; told by the process that collects, or did last.", []string{"server"}, nil)
 	bytesDesc   = prometheus.NewDesc("octopay_mirror_stream_bytes", "Size of the stream when it was last asked for.", nil, nil)
 	deletesDesc = prometheus.NewDesc("octopay_mirror_deletes_total",
 		"Rows of the truth that were deleted by hand; the mirror keeps them.", []string{"server"}, nil)
@@ -29,6 +29,7 @@ type metrics struct {
 	appliers   map[string]*applierMetrics
 	loops      *prometheus.GaugeVec
 	stalls     *prometheus.CounterVec
+	dropped    *prometheus.GaugeVec
 	all        []prometheus.Collector
 
 	mu     sync.Mutex
@@ -50,25 +51,29 @@ type collectorMetrics struct {
 	rows, messages    prometheus.Counter
 	remade, clockBack prometheus.Counter
 	full              prometheus.Gauge
-	dropped           *prometheus.GaugeVec // of all collectors
 
 	mu sync.Mutex
-	at schema.Millis // of the last mark published by this process
+	at schema.Millis // of the newest mark, 0 if that is another process's to say
 }
 
+// marked says when the server's newest mark is of: at a life's start that in the stream,
+// whoever published it, and then each that is published. Of 0, which promises nothing, it
+// is none: what was promised before grows old.
 func (m *collectorMetrics) marked(at schema.Millis) {
+	if at == 0 {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.at = at
 }
 
-// waitedFor says whether the stream keeps what a database hasn't applied.
-func (m *collectorMetrics) waitedFor(schema string, yes bool) {
-	v := 1.0
-	if yes {
-		v = 0
-	}
-	m.dropped.WithLabelValues(schema).Set(v)
+// taken says that another process collects. As long as none does, what this one has
+// published goes on growing old, whatever keeps it from publishing more.
+func (m *collectorMetrics) taken() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.at = 0
 }
 
 type applierMetrics struct {
@@ -117,12 +122,12 @@ func newMetrics(c Config) *metrics {
 	remade := counter("stream_remade_total", "How often the stream was made anew because NATS lost messages.", "server")
 	back := counter("clock_back_total", "How often a server's clock stepped back by more than a second.", "server")
 	full := gauge("stream_full", "1 while a collector waits because the stream is full.", "server")
-	dropped := gauge("dropped", "1 if the stream no longer keeps what a database hasn't applied, which then must be refilled.", "database")
+	m.dropped = gauge("dropped", "1 if the stream no longer keeps what a database hasn't applied, which then must be refilled.", "database")
 	for _, s := range c.Map.Servers(shardmap.UID) {
 		m.collectors[s.Name] = &collectorMetrics{
 			rows: rows.WithLabelValues(s.Name), messages: messages.WithLabelValues(s.Name),
 			remade: remade.WithLabelValues(s.Name), clockBack: back.WithLabelValues(s.Name),
-			full: full.WithLabelValues(s.Name), dropped: dropped,
+			full: full.WithLabelValues(s.Name),
 		}
 	}
 	orders := counter("applied_orders_total", "Orders applied.", "database")
@@ -164,7 +169,8 @@ func (m *metrics) reading(server string) (clockReading, bool) {
 	return r, ok
 }
 
-// markAge returns the age of the newest mark that this process published of a server.
+// markAge returns the age of a server's newest mark, if this process collects, or did and
+// no other does.
 func (m *metrics) markAge(server string) (time.Duration, bool) {
 	clock, ok := m.reading(server)
 	c := m.collectors[server]

@@ -73,12 +73,15 @@ func (w *witness) lie(format string, args ...any) {
 
 // check reads the whole mirror: every change that was stamped before what was promised
 // before the reading is in it, also one that was committed since.
-func (w *witness) check() {
+func (w *witness) check() error {
 	until := map[int]schema.Millis{}
 	for n := range w.r.c.Map().Size() {
 		until[n+1] = w.promise(n + 1)
 	}
-	copies := w.r.rows(shardmap.BID)
+	copies, err := w.r.read(shardmap.BID)
+	if err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, o := range w.orders {
@@ -97,6 +100,7 @@ func (w *witness) check() {
 			w.lie("database %d is complete until %d, entry %v of %d is missing", d, until[d], key, e.RecordedAt)
 		}
 	}
+	return nil
 }
 
 // A txn is an open transaction on a connection of an operator, which no timeout ends.
@@ -108,6 +112,7 @@ type txn struct {
 	orders []schema.Order
 }
 
+// connect returns nil when the test has failed.
 func (w *witness) connect(server string) *txn {
 	w.r.t.Helper()
 	conn, err := w.r.stack.Admin(w.r.t, server).Conn(context.Background())
@@ -180,6 +185,9 @@ func (x *txn) close() { _ = x.conn.Close() }
 // lane writes to a server until the load is stopped.
 func (w *witness) lane(l *load, server string) {
 	x := w.connect(server)
+	if x == nil {
+		return
+	}
 	defer x.close()
 	byDatabase := map[int][]schema.Order{}
 	pace := time.NewTicker(loadPause)
@@ -202,6 +210,9 @@ func (w *witness) lane(l *load, server string) {
 // hold leaves a transaction open for d between its stamp and its commit.
 func (w *witness) hold(server string, d time.Duration) {
 	x := w.connect(server)
+	if x == nil {
+		return
+	}
 	defer x.close()
 	x.begin()
 	x.create(0, bid(1+w.random(w.r.c.Map().Size())))
@@ -245,11 +256,23 @@ func (w *witness) pause(s *localstack.Server, d time.Duration, during func()) {
 	g.Wait()
 }
 
-// open waits until a database has an open dead letter.
-func (w *witness) open(t apply.Target) {
-	eventually(w.r.t, "there is a dead letter", func() bool {
-		letters, err := t.Letters(context.Background(), 1)
-		return err == nil && len(letters) == 1
+// open waits until f, called once, has made a database have one more open dead letter
+// than before.
+func (w *witness) open(t apply.Target, f func()) {
+	letters := func() (n int, err error) {
+		s, err := t.State(context.Background())
+		return s.Letters, err
+	}
+	var before int
+	eventually(w.r.t, "the dead letters are counted", func() (ok bool) {
+		var err error
+		before, err = letters()
+		return err == nil
+	})
+	f()
+	eventually(w.r.t, "there is a dead letter more", func() bool {
+		n, err := letters()
+		return err == nil && n > before
 	})
 }
 
@@ -358,13 +381,11 @@ func TestCompleteUntilNeverLies(t *testing.T) {
 		{"uid-b frozen", func() { w.freeze("uid-b", ms(1200, 2800)) }},
 		{"poison", func() {
 			n := 1 + w.random(8)
-			w.poison(js, n)
-			w.open(parts.Targets[n-1])
+			w.open(parts.Targets[n-1], func() { w.poison(js, n) })
 		}},
 		{"refused", func() {
 			n := 1 + w.random(8)
-			w.refuse(servers[w.random(2)], n)
-			w.open(parts.Targets[n-1])
+			w.open(parts.Targets[n-1], func() { w.refuse(servers[w.random(2)], n) })
 		}},
 		{"syncer restarted", func() {
 			stop()
@@ -412,7 +433,9 @@ func TestCompleteUntilNeverLies(t *testing.T) {
 		})
 	}
 	checks()
-	w.check()
+	if err := w.check(); err != nil {
+		t.Fatal(err)
+	}
 	r.equal()
 	for _, lie := range w.lies[:min(len(w.lies), 10)] {
 		t.Error(lie)

@@ -42,17 +42,16 @@ func (s *memoryStore) put(o schema.Order, e ...schema.Entry) schema.Order {
 	return o
 }
 
-// Without any database: a tap, the same stream, the same appliers, a mirror in memory.
-func TestInMemory(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, localstack.Test(t, localstack.NATS))
+// inMemory returns what a service without any database is made of.
+func (r *rig) inMemory() (syncer.Config, *memoryStore, *mirror.Memory) {
+	r.t.Helper()
 	m := r.stack.Map
 	store := &memoryStore{}
 	store.tap = tap.New(store.now)
 	memory := mirror.NewMemory(m)
 	st, err := stream.New(r.nc, m.Prefix(), stream.Config{})
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	parts := syncer.Config{Map: m, Sources: map[string]source.Source{}, Stream: st, Log: r.log}
 	for _, s := range m.Servers(shardmap.UID) {
@@ -61,6 +60,14 @@ func TestInMemory(t *testing.T) {
 	for n := range m.Size() {
 		parts.Targets = append(parts.Targets, memory.Target(n+1))
 	}
+	return parts, store, memory
+}
+
+// Without any database: a tap, the same stream, the same appliers, a mirror in memory.
+func TestInMemory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, localstack.Test(t, localstack.NATS))
+	parts, store, memory := r.inMemory()
 	list := func(bid int64) mirror.Page {
 		t.Helper()
 		p, err := memory.List(t.Context(), mirror.Query{BID: bid, Before: 1<<63 - 1, Limit: 100})
@@ -107,9 +114,18 @@ func TestAServiceNeedsAllItsParts(t *testing.T) {
 // metric returns the values of a metric by their labels, joined.
 func metric(t *testing.T, g prometheus.Gatherer, name string) map[string]float64 {
 	t.Helper()
-	families, err := g.Gather()
+	out, err := gathered(g, name)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return out
+}
+
+// gathered is metric for another goroutine than the test's.
+func gathered(g prometheus.Gatherer, name string) (map[string]float64, error) {
+	families, err := g.Gather()
+	if err != nil {
+		return nil, err
 	}
 	out := map[string]float64{}
 	for _, f := range families {
@@ -128,7 +144,7 @@ func metric(t *testing.T, g prometheus.Gatherer, name string) map[string]float64
 			out[strings.Join(labels, " ")] = v
 		}
 	}
-	return out
+	return out, nil
 }
 
 // A stream that ends in rows of another group holds nothing back from an applier: its
@@ -202,7 +218,7 @@ func TestAFirstStartWarnsOfNothing(t *testing.T) {
 // lateCollectors is a Leaser that lets the collectors wait.
 type lateCollectors struct{ until chan struct{} }
 
-func (l lateCollectors) Hold(ctx context.Context, name string, f func(context.Context) error) error {
+func (l lateCollectors) Hold(ctx context.Context, name string, _ func(), f func(context.Context) error) error {
 	if strings.HasPrefix(name, "collector/") {
 		select {
 		case <-l.until:

@@ -329,6 +329,15 @@ type rows struct {
 
 func (r *rig) rows(cl shardmap.Cluster) rows {
 	r.t.Helper()
+	all, err := r.read(cl)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}
+
+// read is rows for another goroutine than the test's.
+func (r *rig) read(cl shardmap.Cluster) (rows, error) {
 	all := rows{map[int64]schema.Order{}, map[[2]int64]schema.Entry{}}
 	for n := range r.c.Map().Size() {
 		db := r.c.Database(cl, n+1)
@@ -368,10 +377,10 @@ func (r *rig) rows(cl shardmap.Cluster) rows {
 			})
 		})
 		if err != nil {
-			r.t.Fatal(err)
+			return rows{}, err
 		}
 	}
-	return all
+	return all, nil
 }
 
 // equal waits until the mirror holds what the truth does, and checks that each is
@@ -426,10 +435,19 @@ func (r *rig) audit() (stop func()) {
 			case <-time.After(250 * time.Millisecond):
 			}
 			until := make([]schema.Millis, r.c.Map().Size())
+			var err error
 			for i := range until {
-				_, until[i] = r.list(int64(1 + 10*i))
+				var failed error
+				_, until[i], failed = r.listed(int64(1 + 10*i))
+				err = errors.Join(err, failed)
 			}
-			mirror, truth := r.rows(shardmap.BID), r.rows(shardmap.UID)
+			mirror, failed := r.read(shardmap.BID)
+			err = errors.Join(err, failed)
+			truth, failed := r.read(shardmap.UID)
+			if err = errors.Join(err, failed); err != nil {
+				r.t.Error(err)
+				return
+			}
 			for id, o := range truth.orders {
 				if o.UpdatedAt >= until[r.c.Map().Locate(o.BID).Database-1] {
 					continue
@@ -492,6 +510,15 @@ func (r *rig) stream() *stream.Stream {
 // list returns all orders of a merchant in the mirror.
 func (r *rig) list(bid int64) (orders []schema.Order, until schema.Millis) {
 	r.t.Helper()
+	orders, until, err := r.listed(bid)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return orders, until
+}
+
+// listed is list for another goroutine than the test's.
+func (r *rig) listed(bid int64) (orders []schema.Order, until schema.Millis, err error) {
 	q := mirror.Query{BID: bid, Before: 1<<63 - 1, Limit: 100}
 	for {
 		var p mirror.Page
@@ -500,14 +527,14 @@ func (r *rig) list(bid int64) (orders []schema.Order, until schema.Millis) {
 			return err
 		})
 		if err != nil {
-			r.t.Fatal(err)
+			return nil, 0, err
 		}
 		if until == 0 {
 			until = p.CompleteUntil
 		}
 		orders = append(orders, p.Orders...)
 		if p.Next == 0 {
-			return orders, until
+			return orders, until, nil
 		}
 		q.Before = p.Next
 	}

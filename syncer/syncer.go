@@ -38,15 +38,16 @@ import (
 // A Leaser decides who does what there should be one of. *lease.Keeper is one.
 type Leaser interface {
 	// Hold waits for the name, runs f while it is held, and returns f's error. The
-	// context of f ends when the name is lost.
-	Hold(ctx context.Context, name string, f func(ctx context.Context) error) error
+	// context of f ends when the name is lost. While it waits it calls taken whenever it
+	// hears that the name is taken, and not when it hears nothing.
+	Hold(ctx context.Context, name string, taken func(), f func(ctx context.Context) error) error
 }
 
 // Alone is the Leaser of a process that is the only one.
 type Alone struct{}
 
 // Hold implements Leaser.
-func (Alone) Hold(ctx context.Context, _ string, f func(ctx context.Context) error) error {
+func (Alone) Hold(ctx context.Context, _ string, _ func(), f func(ctx context.Context) error) error {
 	return f(ctx)
 }
 
@@ -58,8 +59,6 @@ type Config struct {
 	Stream  *stream.Stream
 	Leaser  Leaser       // nil: Alone
 	Log     *slog.Logger // nil: slog.Default
-	// Now is the clock by which the stream's messages grow old; nil: time.Now.
-	Now func() time.Time
 }
 
 // A Service runs the mirror's collectors and appliers. It is a prometheus.Collector.
@@ -68,6 +67,8 @@ type Service struct {
 	metrics *metrics
 	close   []func() error
 
+	readers    *readers
+	now        func() time.Time // by which the stream's messages grow old
 	purgeEvery time.Duration
 
 	mu    sync.Mutex
@@ -83,9 +84,6 @@ func New(c Config) (*Service, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
 	for _, s := range c.Map.Servers(shardmap.UID) {
 		if c.Sources[s.Name] == nil {
 			return nil, fmt.Errorf("syncer: there is no source for server %s", s.Name)
@@ -94,7 +92,11 @@ func New(c Config) (*Service, error) {
 	if len(c.Targets) != c.Map.Size() {
 		return nil, fmt.Errorf("syncer: there are %d targets for %d databases", len(c.Targets), c.Map.Size())
 	}
-	return &Service{c: c, metrics: newMetrics(c), purgeEvery: purgeEvery, loops: map[string]string{}, notes: map[noteKey]string{}}, nil
+	m := newMetrics(c)
+	return &Service{
+		c: c, metrics: m, readers: newReaders(m.dropped, c.Log), now: time.Now, purgeEvery: purgeEvery,
+		loops: map[string]string{}, notes: map[noteKey]string{},
+	}, nil
 }
 
 // A MariaDBConfig says how a Service over MariaDB connects.
@@ -159,11 +161,10 @@ func (s *Service) Run(ctx context.Context) error {
 	for name, src := range s.c.Sources {
 		c := &collector{
 			server: name, source: src, stream: s.c.Stream, targets: s.c.Targets,
-			log: s.c.Log, metrics: s.metrics.collector(name), now: s.c.Now, purgeEvery: s.purgeEvery,
-			known: map[string]apply.Progress{}, dropped: map[string]bool{},
+			log: s.c.Log, metrics: s.metrics.collector(name), readers: s.readers, now: s.now, purgeEvery: s.purgeEvery,
 			note: func(c cause, why string) { s.note("collector/"+name, c, why) },
 		}
-		g.Go(func() error { s.keep(ctx, "collector/"+name, c.run); return nil })
+		g.Go(func() error { s.keep(ctx, "collector/"+name, c.metrics.taken, c.run); return nil })
 		g.Go(func() error { s.watchClock(ctx, name, src); return nil })
 	}
 	for _, t := range s.c.Targets {
@@ -172,12 +173,12 @@ func (s *Service) Run(ctx context.Context) error {
 			s.metrics.applier(schema).applied(r)
 			why := ""
 			if r.Letters > 0 {
-				why = fmt.Sprintf("%d dead letters are open; its marks stand still until they are settled, see octopay mirror dead-letters", r.Letters)
+				why = fmt.Sprintf("dead letters that are open: %d; until they are settled its marks stand still, see octopay mirror dead-letters list", r.Letters)
 			}
 			s.note("applier/"+schema, deadLetters, why)
 		}}
 		g.Go(func() error {
-			s.keep(ctx, "applier/"+schema, func(ctx context.Context) error {
+			s.keep(ctx, "applier/"+schema, nil, func(ctx context.Context) error {
 				defer s.metrics.applier(schema).stopped()
 				return a.Run(ctx)
 			})
@@ -194,18 +195,20 @@ const (
 	goodLife = 10 * time.Second
 	// A loop that hasn't failed for so long runs.
 	runsAfter = time.Second
-	// A loop that waits for its lease for so long waits for another process.
+	// A loop that waits for its lease for so long waits for another process, or for the
+	// table of leases.
 	waitsFor = 2 * time.Second
 )
 
-// keep runs f under a lease again and again until ctx ends.
-func (s *Service) keep(ctx context.Context, name string, f func(ctx context.Context) error) {
+// keep runs f under a lease again and again until ctx ends. It calls taken, unless that is
+// nil, when it hears that another process has the lease.
+func (s *Service) keep(ctx context.Context, name string, taken func(), f func(ctx context.Context) error) {
 	pause := pauseMin
 	s.say(name, waiting, nil)
 	for {
 		begin := time.Now()
 		held := s.later(waitsFor, name, waiting)
-		err := s.c.Leaser.Hold(ctx, name, func(ctx context.Context) error {
+		err := s.c.Leaser.Hold(ctx, name, taken, func(ctx context.Context) error {
 			held()
 			begin = time.Now()
 			// After a while: one that fails at once, again and again, doesn't run.

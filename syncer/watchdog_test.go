@@ -3,14 +3,14 @@ package syncer_test
 import (
 	"bytes"
 	"errors"
-	"net"
+	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -59,20 +59,23 @@ func TestFault21AConsumerThatStandsStillIsNoticed(t *testing.T) {
 			t.Fatalf("%d consumers, %v: the test shows nothing", n, list.Err())
 		}
 	}
-	lag := func() (float64, bool) {
-		t.Helper()
-		v, ok := metric(t, reg, "octopay_mirror_lag_seconds")[place.Schema+" uid-a"]
-		return v, ok
+	lag := func() (v float64, ok bool, err error) {
+		lags, err := gathered(reg, "octopay_mirror_lag_seconds")
+		v, ok = lags[place.Schema+" uid-a"]
+		return v, ok, err
 	}
 	stalls := func() float64 { t.Helper(); return metric(t, reg, "octopay_mirror_stalls_total")[part] }
 	highest := 0.0
-	sample := func() {
-		if v, ok := lag(); ok {
-			highest = max(highest, v)
-			if v < 0.9 {
-				t.Errorf("the lag reads %f s", v)
-			}
+	sample := func() error {
+		v, ok, err := lag()
+		if err != nil || !ok {
+			return err
 		}
+		highest = max(highest, v)
+		if v < 0.9 {
+			return fmt.Errorf("the lag reads %f s", v)
+		}
+		return nil
 	}
 	heals := func(t *testing.T, o schema.Order, stop func()) {
 		t.Helper()
@@ -85,7 +88,7 @@ func TestFault21AConsumerThatStandsStillIsNoticed(t *testing.T) {
 		}
 	}
 	// The server's clock is read every few seconds, and marks can come after the order.
-	eventually(t, "the lag is known", func() bool { _, ok := lag(); return ok })
+	eventually(t, "the lag is known", func() bool { _, ok, err := lag(); return ok && err == nil })
 	t.Run("paused", func(t *testing.T) {
 		highest = 0
 		stop := until(t, sample)
@@ -121,9 +124,11 @@ func TestFault21AFrozenLogIsNoticed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
-	link := newRelay(t, r.stack.Server("uid-a").Address())
+	link := faultproxy.New(t, r.stack.Server("uid-a").Address())
+	// Of the collector's connections that which reads the log says so when it registers.
+	log := link.Group(func(packet []byte) bool { return bytes.Contains(packet, []byte("octopay-syncer")) })
 	parts := r.parts(stream.Config{})
-	m := r.stack.Via(t, "uid-a", link.address()).Map
+	m := r.stack.Via(t, "uid-a", link.Addr()).Map
 	src, err := binlog.New(m, m.Servers(shardmap.UID)[0], binlog.Config{
 		User: r.stack.User, Password: r.stack.Password, Log: r.log, Silence: 3 * time.Second,
 	})
@@ -139,8 +144,7 @@ func TestFault21AFrozenLogIsNoticed(t *testing.T) {
 	r.put(newOrder(9527, 1))
 	r.equal()
 
-	// Of the collector's connections that which reads the log says so when it registers.
-	if n := link.freeze([]byte("octopay-syncer")); n != 1 {
+	if n := log.Freeze(true); n != 1 {
 		t.Fatalf("%d connections are frozen, want that of the log", n)
 	}
 	begin := time.Now()
@@ -161,114 +165,7 @@ func TestFault21AFrozenLogIsNoticed(t *testing.T) {
 	if !r.lines.has("not even a heartbeat") {
 		t.Error("it wasn't said")
 	}
-	if link.swallowed() == 0 {
-		t.Error("nothing was swallowed: the test shows nothing")
+	if log.Held() == 0 {
+		t.Error("nothing was held: the test shows nothing")
 	}
-}
-
-// A relay passes connections on, and can freeze some of them: what their server sends is
-// swallowed, and nobody hears that they are dead.
-type relay struct {
-	l  net.Listener
-	wg sync.WaitGroup
-
-	mu    sync.Mutex
-	links []*relayed
-	lost  int
-}
-
-type relayed struct {
-	client, server net.Conn
-	said           []byte // by the client, in the beginning
-	frozen         bool
-}
-
-func newRelay(t *testing.T, to string) *relay {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &relay{l: l}
-	r.wg.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			c := &relayed{client: client, server: server}
-			r.mu.Lock()
-			r.links = append(r.links, c)
-			r.mu.Unlock()
-			pass := func(to, from net.Conn) {
-				defer to.Close()
-				buf := make([]byte, 32<<10)
-				for {
-					n, err := from.Read(buf)
-					if n > 0 && !r.passes(c, to == server, buf[:n]) {
-						n = 0
-					}
-					if n > 0 {
-						if _, err := to.Write(buf[:n]); err != nil {
-							return
-						}
-					}
-					if err != nil {
-						return
-					}
-				}
-			}
-			r.wg.Go(func() { pass(server, client) })
-			r.wg.Go(func() { pass(client, server) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		r.mu.Lock()
-		for _, c := range r.links {
-			_, _ = c.client.Close(), c.server.Close()
-		}
-		r.mu.Unlock()
-		r.wg.Wait()
-	})
-	return r
-}
-
-func (r *relay) address() string { return r.l.Addr().String() }
-
-// passes notes what goes by and reports whether it may.
-func (r *relay) passes(c *relayed, sent bool, data []byte) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if sent && len(c.said) < 64<<10 {
-		c.said = append(c.said, data...)
-	}
-	if c.frozen {
-		r.lost += len(data)
-	}
-	return !c.frozen
-}
-
-// freeze freezes those connections that are open and whose client has said so.
-func (r *relay) freeze(said []byte) (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.links {
-		if bytes.Contains(c.said, said) {
-			c.frozen = true
-			n++
-		}
-	}
-	return n
-}
-
-func (r *relay) swallowed() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lost
 }

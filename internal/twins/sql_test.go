@@ -79,6 +79,13 @@ var leases = []twin{
 		pkg:     "lease", test: "TestTheHolderCountsFromTheRequest", says: "the lease has ended, and its holder goes on",
 	},
 	{
+		guard:   "a table of leases that is silent gives no lease to others",
+		file:    "lease/keeper.go",
+		with:    "		case taken != nil:\n			taken()\n		}\n",
+		without: "		}\n		if taken != nil && err != nil {\n			taken()\n		}\n",
+		pkg:     "lease", test: "TestWhoeverWaitsHearsThatTheNameIsTaken", says: "of a table that doesn't answer it heard",
+	},
+	{
 		guard:   "a lease ends for its holder no later than for the table",
 		file:    "lease/lease.go",
 		with:    "return l.SentAt.Add(l.Until.Sub(l.Now) - time.Millisecond)",

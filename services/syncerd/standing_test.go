@@ -83,7 +83,7 @@ func TestReadinessNamesWhatStandsStill(t *testing.T) {
 	if _, err := js.Publish(t.Context(), stack.Map.Prefix()+"mirror.row.1", []byte("\xff\xff")); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"applier/" + place(2): "1 dead letters are open"}
+	want := map[string]string{"applier/" + place(2): "dead letters that are open: 1"}
 	check("a dead letter", want)
 	// Too many in another.
 	digits := "(SELECT 0 n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)"

@@ -303,9 +303,11 @@ func (s *Stream) read(group int) []string {
 // was dropped.
 //
 // Keeping what all have applied is a favour, and taking what is new is not: while the
-// stream is full, as a writer has met it, or nearly so, of that the older half goes
-// however young it is.
-func (s *Stream) Purge(ctx context.Context, now time.Time, applied []uint64, full bool) (dropped uint64, err error) {
+// stream is full or nearly so, of that the older half goes however young it is. full is
+// where it began when a writer was about to find it full (see WaitFull), 0 if none did: if
+// it begins elsewhere now, somebody has made room since. So of many who purge for one and
+// the same lack of room one takes the half.
+func (s *Stream) Purge(ctx context.Context, now time.Time, applied []uint64, full uint64) (dropped uint64, err error) {
 	st, err := s.handle(ctx)
 	if err != nil {
 		return 0, err
@@ -322,7 +324,7 @@ func (s *Stream) Purge(ctx context.Context, now time.Time, applied []uint64, ful
 	if err != nil {
 		return 0, err
 	}
-	if full || s.Crowded(s.info(st.CachedInfo())) {
+	if info := s.info(st.CachedInfo()); full == info.First || s.Crowded(info) {
 		// Half, and not all: the last mark of every server that is alive is in the newer
 		// half, and a collector without one has to ask every database where to begin.
 		below = max(below, state.FirstSeq+(state.LastSeq+1-state.FirstSeq)/2)

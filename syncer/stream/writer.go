@@ -211,15 +211,17 @@ func decodeMark(data []byte) (m Mark, incarnation string, err error) {
 // pauseFull is how long a writer waits before it tries a full stream again.
 const pauseFull = 100 * time.Millisecond
 
-// WaitFull waits before the next try at a full stream; it returns ctx's error when
-// ctx ends first.
-func WaitFull(ctx context.Context) error {
+// WaitFull waits before the next try at a full stream, and returns the stream's first
+// sequence before that try: if the try finds it full too, Purge is told. It returns ctx's
+// error when ctx ends first.
+func (s *Stream) WaitFull(ctx context.Context) (first uint64, err error) {
 	t := time.NewTimer(pauseFull)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
+	info, err := s.Info(ctx)
+	return info.First, err
 }

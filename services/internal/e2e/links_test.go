@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,12 +130,16 @@ func TestConnectionsCutAtRandom(t *testing.T) {
 	r.mirrors(t, time.Now())
 	r.survive(t, func(progress func(float64)) (all int) {
 		over := make(chan struct{})
+		var armers sync.WaitGroup
+		defer armers.Wait()
+		stop := sync.OnceFunc(func() { close(over) })
+		defer stop()
 		for name, link := range links {
 			match, last := commit, faultproxy.AfterReply
 			if name == "nats" {
 				match, last = published, faultproxy.InReply
 			}
-			go func() {
+			armers.Go(func() {
 				for {
 					point := rand.N(last + 1)
 					f := link.Arm(point, func(packet []byte) bool { return match(packet) && rand.N(20) == 0 })
@@ -144,14 +149,15 @@ func TestConnectionsCutAtRandom(t *testing.T) {
 						return
 					}
 				}
-			}()
+			})
 		}
 		progress(1)
 		for name, least := range map[string]int{"uid-a": 1, "bid-a": 5, "nats": 5} {
 			// Marks go on when the orders are at their end.
 			eventually(t, time.Minute, "the link to "+name+" is cut", func() bool { return cuts(name) >= least })
 		}
-		close(over)
+		stop()
+		armers.Wait()
 		for name := range links {
 			t.Logf("the link to %s was cut %d times", name, cuts(name))
 			all += cuts(name)
