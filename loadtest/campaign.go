@@ -171,7 +171,8 @@ func (c campaign) closed(ctx context.Context, r *rig.Rig, target, url string, pl
 	r.Quiet(ctx)
 	record := r.Record(target)
 	run, acks, err := closedloop.Run(ctx, plan, 0, closedloop.Config{URL: url, Connections: connections, Warmup: c.Warmup, Duration: c.Duration})
-	return run, acks, errors.Join(err, record.Fill(&run))
+	err = errors.Join(err, record.Fill(&run))
+	return run, acks, err
 }
 
 // creates is a closed loop of creates, and its check where the target stores them.
@@ -184,7 +185,8 @@ func (c campaign) creates(ctx context.Context, r *rig.Rig, target, url string, c
 	if err != nil || target == baseline.Echo {
 		return run, err
 	}
-	return run, checked(ctx, r, &run, []*traffic.Plan{plan}, acks, mirror)
+	err = checked(ctx, r, &run, []*traffic.Plan{plan}, acks, mirror)
+	return run, err
 }
 
 // checked checks a run.
@@ -220,5 +222,6 @@ func (c campaign) open(ctx context.Context, r *rig.Rig, pace openloop.Pace, d ti
 	if err := errors.Join(err, record.Fill(&run)); err != nil {
 		return run, err
 	}
-	return run, checked(ctx, r, &run, []*traffic.Plan{plan}, acks, true)
+	err = checked(ctx, r, &run, []*traffic.Plan{plan}, acks, true)
+	return run, err
 }

@@ -157,7 +157,8 @@ func (r runCmd) measure(ctx context.Context, s *service, plan *traffic.Plan, c c
 		record.Stop()
 		return one, acks, err
 	}
-	return one, acks, record.Fill(&one)
+	err = record.Fill(&one)
+	return one, acks, err
 }
 
 // pace returns when requests are due.

@@ -79,5 +79,6 @@ func (r *Rig) Raw(ctx context.Context, job baseline.RawJob) (run report.Run, err
 	if err := json.NewDecoder(strings.NewReader(out.String())).Decode(&run); err != nil {
 		return report.Run{}, fmt.Errorf("rig: raw: %w", err)
 	}
-	return run, record.Fill(&run)
+	err = record.Fill(&run)
+	return run, err
 }
