@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/octopay/octopay/loadtest/baseline"
@@ -155,7 +154,7 @@ func (c compareCmd) writes(ctx context.Context, out console, d *report.Document,
 		raw := contender{baseline.Raw, func(ctx context.Context) (report.Run, error) { return c.raw(ctx, r, connections, c.RawAtOnce) }}
 		contenders := []contender{serve(rig.Octopay), serve(baseline.Direct), serve(baseline.Echo), raw}
 		var baselines []string
-		for _, one := range slices.Concat(contenders[1:]) {
+		for _, one := range contenders[1:] {
 			baselines = append(baselines, one.target)
 		}
 		name := fmt.Sprintf("create, %d connections, without syncerd", connections)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -87,8 +88,8 @@ func (c console) key() string { return c.variable("LOADTEST_KEY") }
 
 func (c console) variable(name string) (value string) {
 	for _, pair := range c.environ {
-		if len(pair) > len(name) && pair[len(name)] == '=' && pair[:len(name)] == name {
-			value = pair[len(name)+1:]
+		if key, is, _ := strings.Cut(pair, "="); key == name {
+			value = is
 		}
 	}
 	return value

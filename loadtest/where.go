@@ -82,7 +82,7 @@ func (w where) start(ctx context.Context, c console) (*service, error) {
 // own starts a stack of its own: the engines with durable settings, orderd and syncerd.
 func (w where) own(ctx context.Context, c console) (*service, error) {
 	r, err := rig.Start(ctx, rig.Config{
-		Databases: w.Databases, BufferPool: w.BufferPool, Orderd: 1, Syncerd: !w.NoMirror,
+		Databases: w.Databases, BufferPool: w.BufferPool, Syncerd: !w.NoMirror,
 	}, func(line string) { c.say("%s", line) })
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package openloop
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"regexp"
 	"strconv"
 	"time"
@@ -140,7 +141,7 @@ func (m *meter) progress(elapsed time.Duration) {
 			continue
 		}
 		s := m.seconds[m.shown]
-		s.ByAnswer = clone(s.ByAnswer)
+		s.ByAnswer = maps.Clone(s.ByAnswer)
 		if h := m.open[m.shown]; h != nil {
 			q := quantiles(h)
 			s.LatencyMs = &q
@@ -207,12 +208,4 @@ func quantiles(h *hdrhistogram.Histogram) report.Quantiles {
 		P50: ms(h.ValueAtQuantile(50)), P90: ms(h.ValueAtQuantile(90)), P99: ms(h.ValueAtQuantile(99)),
 		P999: ms(h.ValueAtQuantile(99.9)), Max: ms(h.Max()),
 	}
-}
-
-func clone(m map[string]int64) map[string]int64 {
-	out := make(map[string]int64, len(m))
-	for k, v := range m {
-		out[k] = v
-	}
-	return out
 }

@@ -318,14 +318,7 @@ func (d Document) Text(w io.Writer) error {
 	return err
 }
 
-// Text writes the run for a terminal: first whether to believe it.
-func (r Run) Text(w io.Writer) error {
-	var b strings.Builder
-	r.text(&b)
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
+// text writes the run for a terminal: first whether to believe it.
 func (r Run) text(b *strings.Builder) {
 	fmt.Fprintf(b, "%s\n", line(r.heading()))
 	for _, s := range r.Verdict() {

@@ -16,18 +16,11 @@ import (
 	"github.com/octopay/octopay/loadtest/report"
 )
 
-// self returns the program that has the command serve.
-func (r *Rig) self() (string, error) {
-	if r.c.Self != "" {
-		return r.c.Self, nil
-	}
-	return os.Executable()
-}
-
 // Baseline starts baseline.Direct or baseline.Echo and returns where it serves when it
-// does. stop ends it; so does Close.
+// does. stop ends it; so does Close. This program must have the command serve, see package
+// baseline; so for Raw.
 func (r *Rig) Baseline(ctx context.Context, kind string) (url string, pid int, stop func() error, err error) {
-	file, err := r.self()
+	file, err := os.Executable()
 	if err != nil {
 		return "", 0, nil, err
 	}
@@ -42,7 +35,7 @@ func (r *Rig) Baseline(ctx context.Context, kind string) (url string, pid int, s
 // Raw does a job of baseline.Raw in a process of its own, and returns what it measured:
 // its own CPU among it, and that of the programs that it made work.
 func (r *Rig) Raw(ctx context.Context, job baseline.RawJob) (run report.Run, err error) {
-	file, err := r.self()
+	file, err := os.Executable()
 	if err != nil {
 		return report.Run{}, err
 	}

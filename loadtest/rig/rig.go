@@ -31,17 +31,12 @@ import (
 // A Config says what runs. The zero value is one orderd over eight databases in each
 // cluster, one MariaDB server for each cluster, in a temporary directory.
 type Config struct {
-	Dir        string   // of data, logs and programs, which stay there; "": a temporary one, removed by Close
-	Databases  int      // of each cluster; 8
-	BufferPool string   // of each MariaDB server, such as 4G; 1G
-	Args       []string // more options of mariadbd
-	Orderd     int      // how many; 1
-	Syncerd    bool     // one; see also StartSyncerd
-	Pprof      bool     // profiles on the ops ports
-	// Self is the program that has the command "serve", see package baseline; "": this
-	// one.
-	Self string
-	Pool int // connections of direct to each server; baseline.PoolDefault
+	Dir        string // of data, logs and programs, which stay there; "": a temporary one, removed by Close
+	Databases  int    // of each cluster; 8
+	BufferPool string // of each MariaDB server, such as 4G; 1G
+	Syncerd    bool   // one; see also StartSyncerd
+	Pprof      bool   // profiles on the ops ports
+	Pool       int    // connections of direct to each server; baseline.PoolDefault
 }
 
 // A Rig is a running stack. Its methods may be called from several goroutines.
@@ -77,7 +72,7 @@ func Start(ctx context.Context, c Config, log func(string)) (_ *Rig, err error) 
 	}()
 	stack := localstack.Options{
 		Databases: c.Databases, Install: true, Log: log,
-		Args: append([]string{"--innodb-buffer-pool-size=" + c.BufferPool}, c.Args...),
+		Args: []string{"--innodb-buffer-pool-size=" + c.BufferPool},
 	}
 	if r.dir == "" {
 		if r.dir, r.release, err = localstack.TempDir("octopay-load"); err != nil {
@@ -107,10 +102,8 @@ func Start(ctx context.Context, c Config, log func(string)) (_ *Rig, err error) 
 	if r.environ, err = r.environment(); err != nil {
 		return nil, err
 	}
-	for range max(c.Orderd, 1) {
-		if err := r.start(ctx, "orderd", filepath.Join(r.dir, "orderd"), nil, "api", "ops"); err != nil {
-			return nil, err
-		}
+	if err := r.start(ctx, "orderd", filepath.Join(r.dir, "orderd"), nil, "api", "ops"); err != nil {
+		return nil, err
 	}
 	if c.Syncerd {
 		if err := r.StartSyncerd(ctx); err != nil {
@@ -196,16 +189,8 @@ func (r *Rig) stop(p *process) error {
 	return p.end()
 }
 
-// URL returns where the first orderd serves the API.
+// URL returns where orderd serves the API.
 func (r *Rig) URL() string { return r.running("orderd")[0].url("api") }
-
-// URLs returns where each orderd serves the API.
-func (r *Rig) URLs() (urls []string) {
-	for _, p := range r.running("orderd") {
-		urls = append(urls, p.url("api"))
-	}
-	return urls
-}
 
 // Ops returns the base URL of the ops port of each process of a program: orderd or
 // syncerd.
@@ -218,9 +203,6 @@ func (r *Rig) Ops(program string) (urls []string) {
 
 // Cluster returns the handles of all databases. Close closes them.
 func (r *Rig) Cluster() *cluster.Cluster { return r.cluster }
-
-// Dir returns where the data, logs and programs are.
-func (r *Rig) Dir() string { return r.dir }
 
 // The programs in Pids that are neither Octopay's nor a baseline.
 const (
