@@ -192,7 +192,7 @@ func (c campaign) creates(ctx context.Context, r *rig.Rig, target, url string, c
 // checked checks a run.
 func checked(ctx context.Context, r *rig.Rig, run *report.Run, plans []*traffic.Plan, acks check.Acks, mirror bool) error {
 	result, err := check.Check(ctx, r.Cluster(), plans, acks, check.Config{
-		Mirror: mirror, Within: 5 * time.Minute, OpenMax: check.OpenMax(*run, int(run.Cut)),
+		Mirror: mirror, Within: 5 * time.Minute, OpenMax: int(run.Unsettled()),
 	})
 	if err != nil {
 		return err

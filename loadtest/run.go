@@ -75,11 +75,11 @@ func (r runCmd) Run(ctx context.Context, c console) (err error) {
 	if err != nil {
 		return err
 	}
-	one.Cut += int64(check.OpenMax(warm, 0))
+	one.Cut += warm.Unsettled()
 	if s.cluster != nil {
 		c.say("comparing what is stored with %s", count(int64(len(acks)+len(more)), "acknowledged order", "acknowledged orders"))
 		result, err := check.Check(ctx, s.cluster, append(plans, plan), append(acks, more...), check.Config{
-			Mirror: s.mirror, OpenMax: check.OpenMax(one, int(one.Cut)),
+			Mirror: s.mirror, OpenMax: int(one.Unsettled()),
 		})
 		if err != nil {
 			return err

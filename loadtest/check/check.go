@@ -44,26 +44,10 @@ type Acks []string
 type Config struct {
 	Mirror bool          // the bid cluster too
 	Within time.Duration // for the mirror to be complete; 2 min
-	// OpenMax is how many orders may be stored that were never acknowledged: one for
-	// each connection that was cut, and for each answer that left the outcome open. See
-	// OpenMax, the function.
+	// OpenMax is how many orders may be stored that were never acknowledged: what
+	// report.Run.Unsettled says.
 	OpenMax  int
 	Progress func(done, of int) // acknowledged orders; nil: not called
-}
-
-// OpenMax returns how many orders of a run may be stored without having been
-// acknowledged, when so many connections were cut at its end: requests that got no
-// answer, or one that doesn't say that nothing was written.
-func OpenMax(run report.Run, cut int) int {
-	n := int64(cut)
-	for answer, count := range run.ByAnswer {
-		// A 503 wrote nothing. What has no status may hide anything.
-		if strings.HasPrefix(answer, "2") || strings.HasPrefix(answer, "4") || strings.HasPrefix(answer, "503") {
-			continue
-		}
-		n += count
-	}
-	return int(n)
 }
 
 // ErrIncomplete reports a mirror that wasn't complete in time: nothing can be said of it.

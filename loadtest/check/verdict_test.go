@@ -279,13 +279,3 @@ func TestWindowsAreBounded(t *testing.T) {
 		t.Errorf("%d of %d orders are before the end", n, len(acks))
 	}
 }
-
-func TestWhatCanBeOpenIsWhatNobodyAnswered(t *testing.T) {
-	run := report.Run{ByAnswer: map[string]int64{
-		"201": 9, "503 overloaded": 5, "409 out_trade_no_reused": 3, "504 outcome_unknown": 2, "500": 1,
-		report.NoAnswer: 3, report.Timeout: 1,
-	}}
-	if n := OpenMax(run, 64); n != 71 {
-		t.Errorf("%d", n)
-	}
-}

@@ -103,7 +103,7 @@ func Run(ctx context.Context, plan *traffic.Plan, first uint64, c Config) (run r
 		return report.Run{}, acks, err
 	}
 	run = o.report(plan, c)
-	run.Cut += warm.open()
+	run.Cut += warm.report(plan, c).Unsettled()
 	if o.Empty > 0 {
 		run.Invalid = append(run.Invalid, fmt.Sprintf(
 			"the %d requests that were prepared ran out: the service was over %g times as fast as in the %s of warming up, which should last longer", n, spare, c.Warmup))
@@ -169,16 +169,4 @@ func (o outcome) report(plan *traffic.Plan, c Config) report.Run {
 		run.Invalid = append(run.Invalid, fmt.Sprintf("%d writes were answered with success and without an order id: nobody can look for them", made-o.IDs))
 	}
 	return run
-}
-
-// open returns how many requests there were whose outcome nobody learned: they have no
-// answer, or one that doesn't say that nothing was written.
-func (o outcome) open() int64 {
-	n := o.Sent - o.Answered
-	for answer, count := range o.ByAnswer {
-		if answer == report.OtherAnswer || answer[0] == '5' && !strings.HasPrefix(answer, "503") {
-			n += count
-		}
-	}
-	return n
 }

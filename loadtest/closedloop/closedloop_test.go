@@ -324,11 +324,14 @@ func TestWhatMakesFiguresMeaninglessIsSaid(t *testing.T) {
 }
 
 func TestWhatNobodyLearnedTheOutcomeOfIsCounted(t *testing.T) {
-	o := outcome{Sent: 20, Answered: 17, ByAnswer: map[string]int64{
-		"201": 5, "503 overloaded": 4, "504 outcome_unknown": 3, "500": 2, "409 out_trade_no_reused": 2, "other": 1,
-	}}
-	if n := o.open(); n != 3+3+2+1 {
-		t.Errorf("%d", n)
+	for broken := range int64(4) { // of the three without an answer
+		o := outcome{Sent: 20, Answered: 17, DurationUS: 1e6, Read: broken, ByAnswer: map[string]int64{
+			"201": 5, "503 overloaded": 4, "504 outcome_unknown": 3, "500": 2, "409 out_trade_no_reused": 2, "other": 1,
+		}}
+		run := o.report(newPlan(t, traffic.Config{}), Config{Connections: 64})
+		if n := run.Unsettled(); n != 3+3+2+1 || run.Cut != 3-broken {
+			t.Errorf("%d broke: %d, %d of them cut", broken, n, run.Cut)
+		}
 	}
 }
 

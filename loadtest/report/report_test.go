@@ -557,3 +557,13 @@ func TestPageEscapes(t *testing.T) {
 		t.Errorf("the title is %q", got)
 	}
 }
+
+func TestWhatIsUnsettledIsWhatNobodyAnswered(t *testing.T) {
+	run := report.Run{Cut: 64, ByAnswer: map[string]int64{
+		"201": 9, "503 overloaded": 5, "409 out_trade_no_reused": 3, "504 outcome_unknown": 2, "500": 1,
+		report.NoAnswer: 3, report.Timeout: 1, report.OtherAnswer: 4,
+	}}
+	if n := run.Unsettled(); n != 75 {
+		t.Errorf("%d", n)
+	}
+}

@@ -16,6 +16,21 @@ type Sentence struct {
 // Succeeded returns how many answers were of success.
 func (r Run) Succeeded() int64 { return succeeded(r.ByAnswer) }
 
+// Unsettled returns of how many requests nobody learned whether they wrote: they have no
+// answer, or one that doesn't say that nothing was written. So many orders may be stored
+// that were never acknowledged.
+func (r Run) Unsettled() int64 {
+	n := r.Cut
+	for answer, count := range r.ByAnswer {
+		// A 503 wrote nothing. What has no status may hide anything.
+		if strings.HasPrefix(answer, "2") || strings.HasPrefix(answer, "4") || strings.HasPrefix(answer, "503") {
+			continue
+		}
+		n += count
+	}
+	return n
+}
+
 // Valid reports whether the run's figures mean anything.
 func (r Run) Valid() bool { return len(r.Invalid) == 0 }
 
