@@ -181,6 +181,25 @@ func TestCountsAreWhatTheTargetSaw(t *testing.T) {
 	}
 }
 
+// A create that is answered without an id is missed, however many repeats have one.
+func TestWritesWithoutAnIDAreSaid(t *testing.T) {
+	t.Parallel()
+	s := newTarget(t, func(s *target, n int, w http.ResponseWriter, r *http.Request, no string) {
+		if n%100 == 7 {
+			s.says(w, 201, "201", `{}`)
+			return
+		}
+		s.serve(n, w, r, no)
+	})
+	run, _, err := Run(t.Context(), newPlan(t, mixed), 0, Config{URL: s.URL, Connections: 2, Warmup: time.Second, Duration: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := strings.Join(run.Invalid, "\n"); !strings.Contains(why, "without an order id") {
+		t.Errorf("%v; %q", run.ByAnswer, why)
+	}
+}
+
 // The figures are of the run without the warm-up; what the warm-up wrote is
 // acknowledged too, and no request is of both.
 func TestTheWarmUpIsAcknowledgedAndNotMeasured(t *testing.T) {
@@ -314,7 +333,7 @@ func TestWhatMakesFiguresMeaninglessIsSaid(t *testing.T) {
 	for want, o := range map[string]outcome{
 		"no request was answered":           {Sent: 1},
 		"3 answers took longer than 15s":    {Answered: 9, Late: 3},
-		"2 writes were answered with succe": {Answered: 9, IDs: 7, ByAnswer: map[string]int64{"201": 9}},
+		"2 writes were answered with succe": {Answered: 9, IDs: 9, Unreadable: 2, ByAnswer: map[string]int64{"201": 9}},
 	} {
 		o.DurationUS = 1e6
 		if got := strings.Join(o.report(newPlan(t, traffic.Config{}), Config{}).Invalid, "; "); !strings.Contains(got, want) {

@@ -23,10 +23,11 @@ function setup(thread)
 end
 
 function done(summary, latency)
-   local total, sent, ids, empty = {}, 0, 0, 0
+   local total, sent, ids, unreadable, empty = {}, 0, 0, 0, 0
    for _, thread in ipairs(threads) do
       sent = sent + thread:get("sent")
       ids = ids + thread:get("ids")
+      unreadable = unreadable + thread:get("unreadable")
       empty = empty + thread:get("empty")
       local f = assert(io.open("seconds." .. thread:get("number"), "a")) -- flushed, and not written any more
       for answer in thread:get("answers"):gmatch("[^\n]+") do
@@ -43,9 +44,9 @@ function done(summary, latency)
    local e = summary.errors
    local f = assert(io.open("result.part", "w"))
    assert(f:write(string.format(
-      '{"duration_us":%.0f,"answered":%.0f,"sent":%.0f,"ids":%.0f,"empty":%.0f,"by_answer":{%s},'
+      '{"duration_us":%.0f,"answered":%.0f,"sent":%.0f,"ids":%.0f,"unreadable":%.0f,"empty":%.0f,"by_answer":{%s},'
          .. '"connect":%.0f,"read":%.0f,"write":%.0f,"late":%.0f,"latency_us":[%.0f,%.0f,%.0f,%.0f,%.0f]}',
-      summary.duration, summary.requests, sent, ids, empty, table.concat(parts, ","),
+      summary.duration, summary.requests, sent, ids, unreadable, empty, table.concat(parts, ","),
       e.connect, e.read, e.write, e.timeout,
       latency:percentile(50), latency:percentile(90), latency:percentile(99), latency:percentile(99.9), latency.max)))
    assert(f:close())
@@ -54,7 +55,7 @@ end
 
 -- In each thread. What done reads must be global.
 
-sent, ids, empty, answers, second = 0, 0, 0, "", 0
+sent, ids, unreadable, empty, answers, second = 0, 0, 0, 0, "", 0
 
 local requests, idFile, secondFile, tv, start
 local verified, ended = false, false
@@ -152,6 +153,8 @@ function response(status, headers, body)
       if id then
          ids = ids + 1
          assert(idFile:write(id, "\n"))
+      else
+         unreadable = unreadable + 1
       end
    end
 end

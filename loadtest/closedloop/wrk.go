@@ -63,7 +63,8 @@ type outcome struct {
 	Answered   int64            `json:"answered"`
 	Sent       int64            `json:"sent"`
 	IDs        int64            `json:"ids"`
-	Empty      int              `json:"empty"` // threads whose requests ran out
+	Unreadable int64            `json:"unreadable"` // writes that were answered with success and without an id
+	Empty      int              `json:"empty"`      // threads whose requests ran out
 	ByAnswer   map[string]int64 `json:"by_answer"`
 	Connect    int64            `json:"connect"` // connections that broke when they were made, read, written
 	Read       int64            `json:"read"`
