@@ -77,7 +77,7 @@ func (c campaign) conduct(ctx context.Context, out console, name, title string, 
 			err = errFound
 		}
 	}
-	return errors.Join(err, d.Text(out.out), written, verdict(d))
+	return verdict(d, errors.Join(err, d.Text(out.out), written))
 }
 
 // errFound ends a command that found something that must not be; it has said what.

@@ -109,7 +109,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 		return exitOK
 	case errors.Is(err, errUsage):
 		return exitUsage
-	case errors.Is(err, errInvalid) && !errors.Is(err, errCheck):
+	case errors.Is(err, errInvalid):
 		return exitInvalid
 	}
 	return exitFailed

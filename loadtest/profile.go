@@ -72,7 +72,7 @@ func (p profileCmd) Run(ctx context.Context, out console) (err error) {
 	}
 	enter(&d, r)
 	out.say("written: %s", dir)
-	return errors.Join(d.Text(out.out), markdown(d, filepath.Join(dir, "README.md")), verdict(d))
+	return verdict(d, errors.Join(d.Text(out.out), markdown(d, filepath.Join(dir, "README.md"))))
 }
 
 // profileKinds are the profiles, by their names in files and in the URL.

@@ -87,7 +87,7 @@ func (r runCmd) Run(ctx context.Context, c console) (err error) {
 		one.Check = &result
 	}
 	d.Runs = []report.Run{one}
-	return errors.Join(d.Text(c.out), write(d, r.Out, "run"), verdict(d))
+	return verdict(d, errors.Join(d.Text(c.out), write(d, r.Out, "run")))
 }
 
 // check says what is wrong with the flags, before anything is started.
@@ -217,22 +217,22 @@ func write(d report.Document, dir, name string) error {
 	return errors.Join(put(".json", d.JSON), put(".html", d.HTML))
 }
 
-// verdict turns what a document says into how the program ends.
-func verdict(d report.Document) error {
-	var err error
+// verdict turns what a document says, and what else went wrong, into how the program
+// ends. That a run is invalid decides only where nothing worse happened.
+func verdict(d report.Document, other error) error {
 	runs := slices.Clone(d.Runs)
 	for _, s := range d.Sets {
 		for _, round := range s.Rounds {
 			runs = append(runs, round...)
 		}
 	}
-	for _, r := range runs {
-		if r.Check != nil && r.Check.Fails() {
-			err = errors.Join(err, errCheck)
-		}
-		if !r.Valid() {
-			err = errors.Join(err, errInvalid)
-		}
+	failed := slices.ContainsFunc(runs, func(r report.Run) bool { return r.Check != nil && r.Check.Fails() })
+	invalid := slices.ContainsFunc(runs, func(r report.Run) bool { return !r.Valid() })
+	switch {
+	case failed:
+		return errors.Join(other, errCheck)
+	case invalid && other == nil:
+		return errInvalid
 	}
-	return err
+	return other
 }
