@@ -40,7 +40,8 @@ func (s soakCmd) Run(ctx context.Context, out console) error {
 		defer func() { err = errors.Join(err, r.Close()) }()
 		enter(d, r)
 		w := newWatch(r)
-		watching, stop := context.WithCancel(ctx)
+		// The check after the load is no part of it: less works then, and other things.
+		watching, stop := context.WithTimeout(ctx, s.Duration)
 		var watched sync.WaitGroup
 		watched.Go(func() { w.run(watching, s.Every) })
 		run, err := c.open(ctx, r, openloop.Constant(s.Rate), s.Duration, out.progress(s.Duration))
