@@ -39,6 +39,9 @@ type RawJob struct {
 // atOnce is the default of RawJob.AtOnce.
 const atOnce = 2
 
+// fillMax is how long a job of so many orders may take.
+const fillMax = time.Hour
+
 // rawQueue is how many orders wait for each database: its share is random, and no
 // transaction is to wait for it.
 const rawQueue = 4096
@@ -127,14 +130,13 @@ func (r *raw) do(ctx context.Context) (report.Run, error) {
 		}
 		began = time.Now()
 		r.measured.Store(true)
-		limit := r.job.Duration
-		if limit == 0 {
-			limit = time.Hour
-		}
-		if err := wait(workers, limit, r.full); err != nil {
+		if err := wait(workers, cmp.Or(r.job.Duration, fillMax), r.full); err != nil {
 			return err
 		}
 		r.measured.Store(false)
+		if n := r.stored.Load(); n < int64(r.job.Orders) {
+			return fmt.Errorf("baseline: raw: %d of %d orders were stored in %s", n, r.job.Orders, fillMax)
+		}
 		usedTo, err = proc.CPU(os.Getpid())
 		return err
 	}
