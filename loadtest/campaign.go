@@ -211,17 +211,28 @@ func (c campaign) raw(ctx context.Context, r *rig.Rig, inFlight, atOnce int) (re
 	return r.Raw(ctx, baseline.RawJob{Plan: plan.Config, InFlight: inFlight, AtOnce: atOnce, Warmup: c.Warmup, Duration: c.Duration})
 }
 
-// open is an open loop of creates against octopay, and its check.
-func (c campaign) open(ctx context.Context, r *rig.Rig, pace openloop.Pace, d time.Duration, progress func(report.Second)) (report.Run, error) {
+// open is an open loop of creates against octopay at a constant rate, after it warmed up,
+// and its check.
+func (c campaign) open(ctx context.Context, r *rig.Rig, rate float64, d time.Duration, progress func(report.Second)) (report.Run, error) {
 	plan, err := c.newPlan(nil)
 	if err != nil {
 		return report.Run{}, err
 	}
+	before, err := again(plan, "w")
+	if err != nil {
+		return report.Run{}, err
+	}
+	pace := openloop.Constant(rate)
+	warm, acks, err := openloop.Run(ctx, before, openloop.Config{URL: r.URL(), Pace: pace, Duration: c.Warmup})
+	if err != nil {
+		return report.Run{}, err
+	}
 	record := r.Record(rig.Octopay)
-	run, acks, err := openloop.Run(ctx, plan, openloop.Config{URL: r.URL(), Pace: pace, Duration: d, Second: progress})
+	run, more, err := openloop.Run(ctx, plan, openloop.Config{URL: r.URL(), Pace: pace, Duration: d, Second: progress})
 	if err := errors.Join(err, record.Fill(&run)); err != nil {
 		return run, err
 	}
-	err = checked(ctx, r, &run, []*traffic.Plan{plan}, acks, true)
+	run.Cut += warm.Unsettled()
+	err = checked(ctx, r, &run, []*traffic.Plan{before, plan}, append(acks, more...), true)
 	return run, err
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/octopay/octopay/loadtest/baseline"
 	"github.com/octopay/octopay/loadtest/check"
-	"github.com/octopay/octopay/loadtest/openloop"
 	"github.com/octopay/octopay/loadtest/report"
 	"github.com/octopay/octopay/loadtest/rig"
 	"github.com/octopay/octopay/loadtest/stock"
@@ -68,7 +67,7 @@ func (c compareCmd) Run(ctx context.Context, out console) error {
 
 // steady measures latencies where nothing is scarce.
 func (c compareCmd) steady(ctx context.Context, out console, d *report.Document, r *rig.Rig, _ map[string]string) error {
-	run, err := c.open(ctx, r, openloop.Constant(c.Rate), c.Steady, nil)
+	run, err := c.open(ctx, r, c.Rate, c.Steady, nil)
 	if err != nil {
 		return err
 	}

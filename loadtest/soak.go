@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/octopay/octopay/loadtest/openloop"
 	"github.com/octopay/octopay/loadtest/proc"
 	"github.com/octopay/octopay/loadtest/report"
 	"github.com/octopay/octopay/loadtest/rig"
@@ -44,10 +43,12 @@ func (s soakCmd) Run(ctx context.Context, out console) error {
 		watching, stop := context.WithTimeout(ctx, s.Duration)
 		var watched sync.WaitGroup
 		watched.Go(func() { w.run(watching, s.Every) })
-		run, err := c.open(ctx, r, openloop.Constant(s.Rate), s.Duration, out.progress(s.Duration))
+		run, err := c.open(ctx, r, s.Rate, s.Duration, out.progress(s.Duration))
 		stop()
 		watched.Wait()
-		d.Runs = append(d.Runs, run)
+		if run.Sent > 0 {
+			d.Runs = append(d.Runs, run)
+		}
 		d.Findings = append(d.Findings, w.verdict(s.Duration)...)
 		return err
 	})
