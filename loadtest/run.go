@@ -79,7 +79,7 @@ func (r runCmd) Run(ctx context.Context, c console) (err error) {
 	if s.cluster != nil {
 		c.say("comparing what is stored with %s", count(int64(len(acks)+len(more)), "acknowledged order", "acknowledged orders"))
 		result, err := check.Check(ctx, s.cluster, append(plans, plan), append(acks, more...), check.Config{
-			Mirror: s.mirror, OpenMax: int(one.Unsettled()),
+			Mirror: s.mirror, Since: d.Started, OpenMax: int(one.Unsettled()),
 		})
 		if err != nil {
 			return err

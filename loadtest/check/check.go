@@ -44,6 +44,9 @@ type Acks []string
 type Config struct {
 	Mirror bool          // the bid cluster too
 	Within time.Duration // for the mirror to be complete; 2 min
+	// Since is when the runs began, by a clock that is at most 15 s off. It counts when
+	// nothing was acknowledged; without it all that was ever stored is then looked at.
+	Since time.Time
 	// OpenMax is how many orders may be stored that were never acknowledged: what
 	// report.Run.Unsettled says.
 	OpenMax  int
@@ -57,7 +60,7 @@ const (
 	windowAcks = 20_000
 	windowTime = 10 * time.Second
 	// margin is how long before the first acknowledged order the first of the run can
-	// have been made: each is answered within 10 s.
+	// have been made: each is answered within 10 s. It is as much before Since.
 	margin = 15 * time.Second
 	// expires is when an order expires for which nothing else was asked.
 	expires = 30 * time.Minute
@@ -82,10 +85,13 @@ func Check(ctx context.Context, c *cluster.Cluster, plans []*traffic.Plan, acks 
 	if err != nil {
 		return report.Check{}, err
 	}
-	if len(v.acks) > 0 {
+	switch {
+	case len(v.acks) > 0:
 		// An acknowledged order may be missing at either end.
 		first = max(first, idgen.FirstAt(idgen.SnowflakeTime(v.acks[0].id).Add(-margin)))
 		first, last = min(first, v.acks[0].id), max(last, v.acks[len(v.acks)-1].id)
+	case !config.Since.IsZero():
+		first = max(first, idgen.FirstAt(config.Since.Add(-margin)))
 	}
 	for from := first; from <= last; {
 		until := min(v.end(from), last+1)

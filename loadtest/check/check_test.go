@@ -283,3 +283,19 @@ func TestADatabaseThatIsAwayIsNoVerdict(t *testing.T) {
 		t.Log(err)
 	}
 }
+
+// Of a run of which nothing was acknowledged, what is older than it is left alone: a
+// service may have years of it.
+func TestWithoutAnAcknowledgedOrderOnlyTheRunsTimeIsLookedAt(t *testing.T) {
+	w := newWorld(t, 20) // made a minute ago
+	for since, open := range map[time.Time]int{
+		{}:                               20,
+		time.Now().Add(-time.Minute):     20,
+		time.Now().Add(-2 * time.Second): 0,
+	} {
+		got, err := check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, nil, check.Config{Since: since, OpenMax: 20})
+		if err != nil || got.Fails() || got.Open != open {
+			t.Errorf("since %s: %+v, %v; want %d open", since, got, err, open)
+		}
+	}
+}
