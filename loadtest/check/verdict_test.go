@@ -210,6 +210,12 @@ func TestWhatIsWrongIsCountedAndNamed(t *testing.T) {
 			a, b := put(m, stored(p, 9, 9))
 			*truth, *mirror = append(*truth, a), append(*mirror, b)
 		}, report.Check{Acknowledged: 3, Found: 3, Open: 1, Wrong: 1}, "never acknowledged"},
+		"a number that nobody sent": {func(truth, mirror *[]placed, _ *Acks) {
+			o := stored(p, 9, 9)
+			o.OutTradeNo = "r1-09"
+			a, b := put(m, o)
+			*truth, *mirror = append(*truth, a), append(*mirror, b)
+		}, report.Check{Acknowledged: 3, Found: 3, Wrong: 1}, "no create of this run"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var truth, mirror []placed
