@@ -49,7 +49,13 @@ func (d Document) verdict() Sentence {
 	case failed == 0 && of == 1:
 		return Sentence{Text: "The run is valid."}
 	case failed == 0:
-		return Sentence{Text: fmt.Sprintf("All %d runs are valid.", of)}
+		checked := 0
+		for _, r := range d.all() {
+			if r.Check != nil {
+				checked++
+			}
+		}
+		return Sentence{Text: fmt.Sprintf("All %d runs are valid; what %d of them stored was checked.", of, checked)}
 	case of == 1:
 		return Sentence{Bad: true, Text: "The run is invalid or its check failed: don't use its figures."}
 	}

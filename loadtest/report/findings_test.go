@@ -39,3 +39,17 @@ func TestFindingsAreSaidEverywhere(t *testing.T) {
 		t.Errorf("%+v, %v", back.Findings, err)
 	}
 }
+
+// Valid isn't checked: it says of how many runs somebody looked at what they stored.
+func TestHowManyWereCheckedIsSaid(t *testing.T) {
+	run := report.Run{Offered: 1, Sent: 1, ByAnswer: map[string]int64{"201": 1}}
+	checked := run
+	checked.Check = &report.Check{Acknowledged: 1, Found: 1}
+	var b bytes.Buffer
+	if err := (report.Document{Runs: []report.Run{run, checked, run}}).Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	if want := "All 3 runs are valid; what 1 of them stored was checked."; !strings.Contains(b.String(), want) {
+		t.Errorf("it doesn't say %q:\n%s", want, &b)
+	}
+}
