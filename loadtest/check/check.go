@@ -77,8 +77,12 @@ func Check(ctx context.Context, c *cluster.Cluster, plans []*traffic.Plan, acks 
 	}
 	v := newVerdict(c.Map(), plans, acks, config)
 	if config.Mirror {
-		if err := AwaitMirror(ctx, c, config.Within); err != nil {
-			return report.Check{}, err
+		// Twice: what was still under way when the run ended may have been stored during
+		// the first wait, and was not waited for.
+		for range 2 {
+			if err := AwaitMirror(ctx, c, config.Within); err != nil {
+				return report.Check{}, err
+			}
 		}
 	}
 	first, last, err := bounds(ctx, c, config.Mirror)
