@@ -245,6 +245,7 @@ func TestAFrozenStatementRunsWhenItIsThawed(t *testing.T) {
 	}
 }
 
+// How long it takes is the line's law, which is tested without a clock.
 func TestAThrottledProxyPassesEverythingInOrder(t *testing.T) {
 	p := faultproxy.NewBytes(t, newEcho(t).addr)
 	c := dial(t, p)
@@ -254,15 +255,10 @@ func TestAThrottledProxyPassesEverythingInOrder(t *testing.T) {
 		sent[i] = byte(i * i >> 8)
 	}
 	p.Throttle(rate, faultproxy.ToServer)
-	begin := time.Now()
 	go func() { _, _ = c.Write(sent) }()
 	got := make([]byte, size)
 	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, sent) {
 		t.Fatalf("came back changed, %v", err)
-	}
-	// What the line keeps unused, 20 ms, goes at once.
-	if took, least := time.Since(begin), time.Second*size/rate-20*time.Millisecond; took < least {
-		t.Errorf("took %s, less than %s", took, least)
 	}
 	if n := p.Traffic(faultproxy.ToServer); n.Slowed == 0 || n.Bytes != size {
 		t.Errorf("%+v", n)

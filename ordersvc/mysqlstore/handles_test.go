@@ -69,11 +69,10 @@ func TestANewerMapWhileOrdersAreWritten(t *testing.T) {
 	refused := 0
 	for n := 0; ; n++ {
 		o := storetest.Order(storetest.Buyer(7, 1), fmt.Sprint("moved-", n))
-		under := w.cluster.Map().Epoch()
 		r := w.insert(o)[0]
 		if r.Err == nil {
-			if under != 2 {
-				t.Errorf("an order was stored under epoch %d", under)
+			if now := w.cluster.Map().Epoch(); now != 2 {
+				t.Errorf("an order was stored under epoch %d", now)
 			}
 			w.made(t, o, r)
 			break

@@ -197,8 +197,10 @@ func TestAProgramDrainsBeforeItsListenerCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	part := boot.HTTP("http", l, &http.Server{}, 5*time.Second, func() {
+	defer stop()
+	// It stops while a request is under way: then it serves for sure.
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stop() })}
+	part := boot.HTTP("http", l, server, 5*time.Second, func() {
 		conn, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Errorf("while it drains nobody listens: %v", err)
@@ -206,7 +208,19 @@ func TestAProgramDrainsBeforeItsListenerCloses(t *testing.T) {
 		}
 		_ = conn.Close()
 	})
+	var asked sync.WaitGroup
+	asked.Go(func() {
+		r, err := http.Get("http://" + l.Addr().String())
+		if err != nil {
+			t.Errorf("the request under way got %v", err)
+			stop()
+			return
+		}
+		_ = r.Body.Close()
+	})
 	if err := part.Run(ctx); err != nil {
 		t.Error(err)
 	}
+	asked.Wait()
+	http.DefaultClient.CloseIdleConnections()
 }
