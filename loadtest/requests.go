@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/loadtest/stock"
 	"github.com/octopay/octopay/loadtest/traffic"
 )
@@ -24,8 +25,8 @@ type requests struct {
 }
 
 // plan returns the plan of the requests, and the plans of the orders that were made
-// for it, with their ids. name begins the names of both.
-func (r requests) plan(ctx context.Context, s stock.Service, name string, c console) (plan *traffic.Plan, before []*traffic.Plan, ids []string, err error) {
+// for it, with their acknowledgements. name begins the names of both.
+func (r requests) plan(ctx context.Context, s stock.Service, name string, c console) (plan *traffic.Plan, before []*traffic.Plan, acks []traffic.Ack, err error) {
 	mix, err := traffic.ParseMix(r.Scenario)
 	if err != nil {
 		return nil, nil, nil, usage("%w", err)
@@ -60,14 +61,18 @@ func (r requests) plan(ctx context.Context, s stock.Service, name string, c cons
 		}
 		before = append(before, p)
 		for _, k := range config.Known {
-			ids = append(ids, k.ID)
+			id, err := idgen.Parse(k.ID)
+			if err != nil {
+				return nil, nil, nil, fmt.Errorf("the answer to a create: %w", err)
+			}
+			acks = append(acks, traffic.Ack{ID: id, OutTradeNo: k.OutTradeNo})
 		}
 	}
 	config.Mix = mix
 	if plan, err = traffic.New(config); err != nil {
 		return nil, nil, nil, usage("%w", err)
 	}
-	return plan, before, ids, nil
+	return plan, before, acks, nil
 }
 
 // newName returns a name that no run had before: a service that was measured keeps its

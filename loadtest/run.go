@@ -65,7 +65,7 @@ func (r runCmd) Run(ctx context.Context, c console) (err error) {
 		if err != nil {
 			return err
 		}
-		var more []string
+		var more []traffic.Ack
 		if warm, more, err = r.warmUp(ctx, s, p, c); err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func again(plan *traffic.Plan, suffix string) (*traffic.Plan, error) {
 
 // warmUp sends requests of the open loop that aren't measured, at the rate that it
 // begins with: a service that was just started has neither connections nor pages.
-func (r runCmd) warmUp(ctx context.Context, s *service, plan *traffic.Plan, c console) (report.Run, []string, error) {
+func (r runCmd) warmUp(ctx context.Context, s *service, plan *traffic.Plan, c console) (report.Run, []traffic.Ack, error) {
 	rate := r.Rate
 	if r.Pace != "constant" && r.Pace != "poisson" {
 		rate = cmp.Or(r.From, r.Rate/10)
@@ -137,7 +137,7 @@ func (r runCmd) warmUp(ctx context.Context, s *service, plan *traffic.Plan, c co
 }
 
 // measure sends the requests, by one loop or the other.
-func (r runCmd) measure(ctx context.Context, s *service, plan *traffic.Plan, c console) (one report.Run, acks []string, err error) {
+func (r runCmd) measure(ctx context.Context, s *service, plan *traffic.Plan, c console) (one report.Run, acks []traffic.Ack, err error) {
 	record := s.record()
 	progress := c.progress(r.Duration)
 	if r.Rate != 0 {

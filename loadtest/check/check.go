@@ -8,16 +8,17 @@
 //   - missing: acknowledged, and not in the truth;
 //   - doubled: stored twice, under one id or under one out_trade_no; or one id was
 //     given to two creates;
-//   - wrong: another content than was sent, or in a database or table that isn't its
-//     buyer's; or stored without an answer though none could be lost;
+//   - wrong: another content than was sent, in a database or table that isn't its
+//     buyer's, or acknowledged to another create; or stored without an answer though
+//     none could be lost;
 //   - unequal: the mirror lacks it, has it in any column otherwise, twice or in
 //     another place, or has what the truth hasn't;
 //   - open: stored as it was sent, and never acknowledged.
 //
 // It reads windows of ids, from both clusters at once. A window has at most 20,000
 // acknowledged orders and what was created in 10 s, whichever is less, so both clusters'
-// rows of it take some 50 MB; beside them each acknowledged order of the run takes 24
-// bytes and its id's text.
+// rows of it take some 50 MB; beside them each acknowledged order of the run takes 80
+// bytes and its out_trade_no.
 package check
 
 import (
@@ -37,8 +38,9 @@ import (
 	"github.com/octopay/octopay/shardmap"
 )
 
-// Acks are the order_id of every create that was answered 201 or 200.
-type Acks []string
+// Acks are the creates that were answered 201 or 200: which order, and for which
+// out_trade_no.
+type Acks []traffic.Ack
 
 // A Config says what is checked. Zero values are the defaults.
 type Config struct {
@@ -122,6 +124,7 @@ type placed struct {
 type ack struct {
 	id    int64 // the snowflake
 	whole idgen.ID
+	no    string // the out_trade_no that it was asked for under
 }
 
 // A verdict is what is known so far. Nothing of it does I/O.
@@ -139,18 +142,11 @@ func newVerdict(shards *shardmap.Map, plans []*traffic.Plan, acks Acks, config C
 	v := &verdict{shards: shards, plans: plans, seen: make([]numbers, len(plans)), config: config}
 	v.check.Mirror = config.Mirror
 	v.acks = make([]ack, 0, len(acks))
-	for _, text := range acks {
-		id, err := idgen.Parse(text)
-		if err != nil {
-			v.check.Acknowledged++
-			v.check.Missing++
-			v.name(fmt.Sprintf("%.40q", text), "acknowledged, and no order id")
-			continue
-		}
-		v.acks = append(v.acks, ack{id.Snowflake(), id})
+	for _, a := range acks {
+		v.acks = append(v.acks, ack{a.ID.Snowflake(), a.ID, a.OutTradeNo})
 	}
 	slices.SortFunc(v.acks, func(a, b ack) int {
-		return cmp.Or(cmp.Compare(a.id, b.id), strings.Compare(a.whole.String(), b.whole.String()))
+		return cmp.Or(cmp.Compare(a.id, b.id), strings.Compare(a.no, b.no), strings.Compare(a.whole.String(), b.whole.String()))
 	})
 	repeats := slices.ContainsFunc(plans, func(p *traffic.Plan) bool {
 		return slices.ContainsFunc(p.Mix, func(s traffic.Share) bool { return s.Kind == traffic.Repeat })
@@ -159,7 +155,7 @@ func newVerdict(shards *shardmap.Map, plans []*traffic.Plan, acks Acks, config C
 	for i, a := range v.acks {
 		if i > 0 && a.id == kept[len(kept)-1].id {
 			// A repeat is answered with the order that there is.
-			if a.whole != kept[len(kept)-1].whole || !repeats {
+			if a != kept[len(kept)-1] || !repeats {
 				v.check.Doubled++
 				v.name(a.whole.String(), "acknowledged to two creates")
 			}
@@ -179,11 +175,11 @@ func (v *verdict) before(id int64) int {
 }
 
 // acked returns the acknowledged order of a snowflake.
-func (v *verdict) acked(id int64) (idgen.ID, bool) {
+func (v *verdict) acked(id int64) (ack, bool) {
 	if i := v.before(id); i < len(v.acks) && v.acks[i].id == id {
-		return v.acks[i].whole, true
+		return v.acks[i], true
 	}
-	return idgen.ID{}, false
+	return ack{}, false
 }
 
 // end returns where the window that begins at from ends.
@@ -245,12 +241,12 @@ func (v *verdict) window(from, until int64, truth, mirror []placed) {
 
 // judge looks at the rows of one id.
 func (v *verdict) judge(id int64, truth, mirror []placed) {
-	whole, acked := v.acked(id)
+	a, acked := v.acked(id)
 	switch {
 	case len(truth) == 0:
 		if acked {
 			v.check.Missing++
-			v.name(whole.String(), "missing: acknowledged, and not in the truth")
+			v.name(a.whole.String(), "missing: acknowledged, and not in the truth")
 		}
 	case len(truth) > 1:
 		if acked {
@@ -267,7 +263,7 @@ func (v *verdict) judge(id int64, truth, mirror []placed) {
 		if acked {
 			v.check.Found++
 		}
-		v.one(truth[0], whole, acked)
+		v.one(truth[0], a, acked)
 	}
 	if v.config.Mirror {
 		v.copied(truth, mirror)
@@ -275,10 +271,10 @@ func (v *verdict) judge(id int64, truth, mirror []placed) {
 }
 
 // one judges the one row that the truth has of an id.
-func (v *verdict) one(t placed, whole idgen.ID, acked bool) {
+func (v *verdict) one(t placed, a ack, acked bool) {
 	name := t.OrderID().String()
 	if acked {
-		name = whole.String()
+		name = a.whole.String()
 	}
 	plan, n, ok := v.plan(t.Order)
 	if !ok {
@@ -294,8 +290,11 @@ func (v *verdict) one(t placed, whole idgen.ID, acked bool) {
 	if at := v.shards.Locate(want.UID); at != t.at {
 		faults = append(faults, fmt.Sprintf("in %s, belongs in %s", place(t.at), place(at)))
 	}
-	if acked && whole != t.OrderID() {
+	if acked && a.whole != t.OrderID() {
 		faults = append(faults, "its buyer's id is "+t.OrderID().String())
+	}
+	if acked && a.no != t.OutTradeNo {
+		faults = append(faults, fmt.Sprintf("acknowledged to %.64q, stored for %s", a.no, t.OutTradeNo))
 	}
 	again := v.seen[plan].add(n)
 	switch {

@@ -74,7 +74,7 @@ func newWorld(t *testing.T, n int) *world {
 			w.copy(r.Order)
 			if _, ours := w.plan.Number(r.Order.OutTradeNo); ours {
 				w.orders = append(w.orders, r.Order)
-				w.acks = append(w.acks, r.Order.OrderID().String())
+				w.acks = append(w.acks, traffic.Ack{ID: r.Order.OrderID(), OutTradeNo: r.Order.OutTradeNo})
 			}
 		}
 	}

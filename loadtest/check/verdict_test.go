@@ -43,6 +43,10 @@ func stored(p *traffic.Plan, n uint64, i int) schema.Order {
 	return o
 }
 
+func ackOf(o schema.Order) traffic.Ack {
+	return traffic.Ack{ID: o.OrderID(), OutTradeNo: o.OutTradeNo}
+}
+
 func put(m *shardmap.Map, o schema.Order) (truth, mirror placed) {
 	return placed{o, m.Locate(o.UID)}, placed{o, m.Locate(o.BID)}
 }
@@ -89,7 +93,7 @@ func TestARunThatIsRightPasses(t *testing.T) {
 			a, b := put(m, o)
 			truth, mirror = append(truth, a), append(mirror, b)
 			if i >= open {
-				acks = append(acks, o.OrderID().String())
+				acks = append(acks, ackOf(o))
 			}
 			foreign, _ := put(m, stored(other, uint64(i), 1000+i))
 			truth = append(truth, foreign)
@@ -145,11 +149,11 @@ func TestEachColumnCounts(t *testing.T) {
 		}
 		o := stored(p, 7, 0)
 		a, b := put(m, o)
-		acks := Acks{o.OrderID().String()}
+		acks, name := Acks{ackOf(o)}, o.OrderID().String()
 		other := o
 		change(&other)
 		if got := judged(t, []*traffic.Plan{p}, acks, Config{Mirror: true}, []placed{a}, []placed{{other, b.at}}); got.Unequal != 1 ||
-			got.Wrong != 0 || len(got.Named) != 1 || !strings.HasPrefix(got.Named[0], acks[0]+" unequal") || !strings.Contains(got.Named[0], column) {
+			got.Wrong != 0 || len(got.Named) != 1 || !strings.HasPrefix(got.Named[0], name+" unequal") || !strings.Contains(got.Named[0], column) {
 			t.Errorf("%s in the mirror: %+v", column, got)
 		}
 		got := judged(t, []*traffic.Plan{p}, acks, Config{Mirror: true}, []placed{{other, a.at}}, []placed{b})
@@ -157,7 +161,7 @@ func TestEachColumnCounts(t *testing.T) {
 			t.Errorf("%s in the truth, compared with the mirror: %+v", column, got)
 		}
 		// Nobody sent a request_id that is known; all else is the request's.
-		if want := 1; column != "request_id" && (got.Wrong != want || !strings.HasPrefix(got.Named[0], acks[0]+" wrong")) {
+		if want := 1; column != "request_id" && (got.Wrong != want || !strings.HasPrefix(got.Named[0], name+" wrong")) {
 			t.Errorf("%s in the truth: %+v", column, got)
 		}
 	}
@@ -197,11 +201,14 @@ func TestWhatIsWrongIsCountedAndNamed(t *testing.T) {
 		"one id for two creates": {func(_, _ *[]placed, acks *Acks) { *acks = append(*acks, (*acks)[0]) },
 			report.Check{Acknowledged: 3, Found: 3, Doubled: 1}, "two creates"},
 		"the id of another buyer": {func(_, _ *[]placed, acks *Acks) {
-			id, _ := idgen.Parse((*acks)[0])
-			(*acks)[0] = idgen.Make(p.Order(0).UID+10, id.Snowflake()).String()
+			(*acks)[0].ID = idgen.Make(p.Order(0).UID+10, (*acks)[0].ID.Snowflake())
 		}, report.Check{Acknowledged: 3, Found: 3, Wrong: 1}, "its buyer's id is"},
-		"no id": {func(_, _ *[]placed, acks *Acks) { *acks = append(*acks, "12") },
-			report.Check{Acknowledged: 4, Found: 3, Missing: 1}, "no order id"},
+		"one id for another create too": {func(_, _ *[]placed, acks *Acks) {
+			*acks = append(*acks, traffic.Ack{ID: (*acks)[0].ID, OutTradeNo: "r1-7"})
+		}, report.Check{Acknowledged: 3, Found: 3, Doubled: 1}, "two creates"},
+		"the answers of two creates swapped": {func(_, _ *[]placed, acks *Acks) {
+			(*acks)[0].OutTradeNo, (*acks)[1].OutTradeNo = (*acks)[1].OutTradeNo, (*acks)[0].OutTradeNo
+		}, report.Check{Acknowledged: 3, Found: 3, Wrong: 2}, `acknowledged to "r1-1", stored for r1-0`},
 		"only the mirror has it": {func(_, mirror *[]placed, _ *Acks) {
 			_, b := put(m, stored(p, 9, 9))
 			*mirror = append(*mirror, b)
@@ -223,7 +230,7 @@ func TestWhatIsWrongIsCountedAndNamed(t *testing.T) {
 			for i := range 3 {
 				o := stored(p, uint64(i), i)
 				a, b := put(m, o)
-				truth, mirror, acks = append(truth, a), append(mirror, b), append(acks, o.OrderID().String())
+				truth, mirror, acks = append(truth, a), append(mirror, b), append(acks, ackOf(o))
 			}
 			c.change(&truth, &mirror, &acks)
 			got := judged(t, []*traffic.Plan{p}, acks, Config{Mirror: true}, truth, mirror)
@@ -240,7 +247,7 @@ func TestWhatIsWrongIsCountedAndNamed(t *testing.T) {
 func TestARepeatMayBeAcknowledgedAgain(t *testing.T) {
 	p := planOf(t, traffic.Config{Run: "r1", Mix: []traffic.Share{{Kind: traffic.Create, Weight: 1}, {Kind: traffic.Repeat, Weight: 1}}})
 	a, _ := put(shards(t), stored(p, 0, 0))
-	id := a.OrderID().String()
+	id := ackOf(a.Order)
 	got := judged(t, []*traffic.Plan{p}, Acks{id, id, id}, Config{}, []placed{a}, nil)
 	if got.Fails() || got.Acknowledged != 1 || got.Found != 1 {
 		t.Errorf("%+v", got)
@@ -252,10 +259,10 @@ func TestTheFirstTenAreNamed(t *testing.T) {
 	p := planOf(t, traffic.Config{Run: "r1"})
 	var acks Acks
 	for i := range 25 {
-		acks = append(acks, stored(p, uint64(i), i).OrderID().String())
+		acks = append(acks, ackOf(stored(p, uint64(i), i)))
 	}
 	got := judged(t, []*traffic.Plan{p}, acks, Config{}, nil, nil)
-	if got.Missing != 25 || len(got.Named) != 10 || !strings.HasPrefix(got.Named[0], acks[0]) {
+	if got.Missing != 25 || len(got.Named) != 10 || !strings.HasPrefix(got.Named[0], acks[0].ID.String()) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -266,7 +273,7 @@ func TestWindowsAreBounded(t *testing.T) {
 	o := stored(p, 0, 0)
 	acks := make(Acks, 50_000)
 	for i := range acks {
-		acks[i] = idgen.Make(o.UID, start+int64(i)).String()
+		acks[i].ID = idgen.Make(o.UID, start+int64(i))
 	}
 	v := newVerdict(shards(t), []*traffic.Plan{p}, acks, Config{})
 	from := start

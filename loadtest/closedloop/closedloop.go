@@ -61,7 +61,7 @@ const late = 15 * time.Second
 // those of the requests that its connection would have sent meanwhile, at its mean
 // pace; that is an estimate, where package openloop measures. When ctx ends sending ends;
 // what was measured until then is returned with ctx's error.
-func Run(ctx context.Context, plan *traffic.Plan, first uint64, c Config) (run report.Run, acks []string, err error) {
+func Run(ctx context.Context, plan *traffic.Plan, first uint64, c Config) (run report.Run, acks []traffic.Ack, err error) {
 	base, err := c.check()
 	if err != nil {
 		return report.Run{}, nil, err

@@ -3,7 +3,7 @@
 -- directory holds them all:
 --
 --   requests.<thread>   records: seven digits of length, then as many bytes of HTTP
---   ids.<thread>        the order id of every create that was answered with success
+--   ids.<thread>        the order id and the out_trade_no of every create that was answered with success
 --   seconds.<thread>    "<second> <total> <answer>", totals since the beginning, when a
 --                       second has ended; "end" when the requests have run out
 --   result              JSON, written at the end: the file is there when it is whole
@@ -150,9 +150,10 @@ function response(status, headers, body)
    -- A create: made, or made before. Reads have neither.
    if status == 201 or (status == 200 and headers["Idempotent-Replayed"]) then
       local id = body:match('^{"order_id":"(%d+)"')
-      if id then
+      local no = body:match('"out_trade_no":"([^"\n]+)"')
+      if id and no then
          ids = ids + 1
-         assert(idFile:write(id, "\n"))
+         assert(idFile:write(id, " ", no, "\n"))
       else
          unreadable = unreadable + 1
       end

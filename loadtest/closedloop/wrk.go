@@ -16,7 +16,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/loadtest/report"
+	"github.com/octopay/octopay/loadtest/traffic"
 )
 
 //go:embed reader.lua
@@ -74,7 +76,7 @@ type outcome struct {
 
 	started time.Time
 	cpu     time.Duration
-	acks    []string
+	acks    []traffic.Ack
 	seconds []report.Second
 }
 
@@ -158,7 +160,16 @@ func (w wrkRun) collect(o *outcome) error {
 		if err != nil {
 			return err
 		}
-		o.acks = append(o.acks, strings.Fields(string(ids))...)
+		for line := range strings.Lines(string(ids)) {
+			id, no, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+			parsed, err := idgen.Parse(id)
+			if err != nil {
+				o.Unreadable++
+				o.IDs--
+				continue
+			}
+			o.acks = append(o.acks, traffic.Ack{ID: parsed, OutTradeNo: no})
+		}
 	}
 	if int64(len(o.acks)) != o.IDs {
 		return fmt.Errorf("closedloop: wrk wrote down %d of %d order ids: is the disk full?", len(o.acks), o.IDs)

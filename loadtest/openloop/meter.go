@@ -11,6 +11,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 
+	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/loadtest/report"
 	"github.com/octopay/octopay/loadtest/traffic"
 )
@@ -25,7 +26,7 @@ type meter struct {
 	sent         int64
 	byAnswer     map[string]int64
 	unreadable   int64 // creates that were answered without an order id
-	acks         []string
+	acks         []traffic.Ack
 
 	seconds []report.Second
 	open    map[int]*hdrhistogram.Histogram // latencies of the seconds that miss answers
@@ -94,8 +95,9 @@ func (m *meter) answer(r *vegeta.Result) string {
 		return m.known(status)
 	}
 	if r.Method == "POST" {
-		if id := between(r.Body, `"order_id":"`); id != "" {
-			m.acks = append(m.acks, id)
+		no := between(r.Body, `"out_trade_no":"`)
+		if id, err := idgen.Parse(between(r.Body, `"order_id":"`)); err == nil && no != "" {
+			m.acks = append(m.acks, traffic.Ack{ID: id, OutTradeNo: no})
 		} else {
 			m.unreadable++
 		}

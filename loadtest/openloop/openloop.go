@@ -50,10 +50,10 @@ const lateMax = 100 * time.Millisecond
 const answerMax = 4 << 10
 
 // Run sends the requests of plan, from number 0 on, until c.Duration has passed, and
-// waits for their answers. Beside the figures it returns the order id of every create
-// that was answered 201 or 200. When ctx ends sending ends; what was measured until
+// waits for their answers. Beside the figures it returns every create that was
+// answered 201 or 200 with its order. When ctx ends sending ends; what was measured until
 // then is returned with ctx's error.
-func Run(ctx context.Context, plan *traffic.Plan, c Config) (report.Run, []string, error) {
+func Run(ctx context.Context, plan *traffic.Plan, c Config) (report.Run, []traffic.Ack, error) {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
 	}

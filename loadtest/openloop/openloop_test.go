@@ -71,7 +71,7 @@ func (s *target) create(n int, w http.ResponseWriter) {
 	s.made = append(s.made, orderID(n))
 	s.mu.Unlock()
 	w.WriteHeader(http.StatusCreated)
-	fmt.Fprintf(w, `{"order_id":"%s","uid":"1"}`, orderID(n))
+	fmt.Fprintf(w, `{"order_id":"%s","uid":"1","out_trade_no":"r1-%d"}`, orderID(n), n)
 }
 
 func problem(w http.ResponseWriter, status int, code string) {
@@ -123,9 +123,13 @@ func TestFiguresAreWhatHappened(t *testing.T) {
 			t.Errorf("%s was sent %d times", no, s.saw[no])
 		}
 	}
-	slices.Sort(acks)
+	var got []string
+	for _, a := range acks {
+		got = append(got, a.ID.String())
+	}
+	slices.Sort(got)
 	slices.Sort(s.made)
-	if !slices.Equal(acks, s.made) || len(acks) == 0 {
+	if !slices.Equal(got, s.made) || len(acks) == 0 {
 		t.Errorf("%d orders were made, %d acknowledged", len(s.made), len(acks))
 	}
 	// Each tenth request had its answer, in whatever order they arrived.

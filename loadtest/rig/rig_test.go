@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/loadtest/baseline"
 	"github.com/octopay/octopay/loadtest/check"
 	"github.com/octopay/octopay/loadtest/report"
@@ -99,12 +100,17 @@ func send(t *testing.T, url string, plan *traffic.Plan, from, to uint64) (acks c
 		}
 		run.ByAnswer[strconv.Itoa(resp.StatusCode)]++
 		var order struct {
-			OrderID string `json:"order_id"`
+			OrderID    string `json:"order_id"`
+			OutTradeNo string `json:"out_trade_no"`
 		}
-		if err := json.Unmarshal(body, &order); err != nil || order.OrderID == "" {
+		if err := json.Unmarshal(body, &order); err != nil {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
-		acks = append(acks, order.OrderID)
+		id, err := idgen.Parse(order.OrderID)
+		if err != nil {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+		acks = append(acks, traffic.Ack{ID: id, OutTradeNo: order.OutTradeNo})
 	}
 	run.DurationSec = time.Since(run.Started).Seconds()
 	for i := range int(run.DurationSec) + 1 {

@@ -21,6 +21,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/octopay/octopay/idgen"
 )
 
 // A Kind is what a request asks for.
@@ -86,6 +88,13 @@ type Order struct {
 	Currency   string
 	Subject    string
 	SKU        string // its metadata
+}
+
+// An Ack is a create that was acknowledged: asked for under this out_trade_no, and
+// answered with this order. The answer to a repeat is another of the same.
+type Ack struct {
+	ID         idgen.ID // order_id
+	OutTradeNo string
 }
 
 // A Known order can be read: it was acknowledged before the run.
