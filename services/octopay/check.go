@@ -14,6 +14,7 @@ import (
 
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/internal/command"
 	"github.com/octopay/octopay/internal/dberr"
 	"github.com/octopay/octopay/lease"
 	"github.com/octopay/octopay/schema"
@@ -145,14 +146,14 @@ func (r *report) end(to console, asJSON bool, databases, servers int) error {
 // once; then the stream, then the databases, so that one that is seen to be behind the
 // stream is.
 func (c checkCmd) Run(ctx context.Context, s boot.Shared, to console) error {
-	file, err := s.Map()
+	file, err := mapFile(s)
 	if err != nil {
 		return err
 	}
 	var uids []int64
 	if c.UIDs != "" {
 		if uids, err = readUIDs(c.UIDs); err != nil {
-			return err
+			return command.Usage("--uids: %w", err)
 		}
 	}
 	var r report

@@ -291,11 +291,11 @@ func spreadOfAFile(t *testing.T, e *estate) {
 		}
 	}
 	for text, want := range map[string]string{"": "it names no uid", "7\n0\n": "line 2 is no uid", "9223372036854775808": "line 1 is no uid", "7,8": "line 1 is no uid"} {
-		if code, stdout, stderr := octopay(t, e.env, "check", "--uids", write(text)); code != 1 || stdout != "" || !strings.Contains(stderr, want) {
+		if code, stdout, stderr := octopay(t, e.env, "check", "--uids", write(text)); code != 2 || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit %d, %s%s", text, code, stdout, stderr)
 		}
 	}
-	if code, _, stderr := octopay(t, e.env, "check", "--uids", filepath.Join(t.TempDir(), "none")); code != 1 || !strings.Contains(stderr, "no such file") {
+	if code, _, stderr := octopay(t, e.env, "check", "--uids", filepath.Join(t.TempDir(), "none")); code != 2 || !strings.Contains(stderr, "no such file") {
 		t.Errorf("no file: exit %d, %s", code, stderr)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/command"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/apply"
@@ -43,7 +44,7 @@ func openTargets(ctx context.Context, s boot.Shared, only int) (targets []target
 	}
 	m = c.Map()
 	if only != 0 && (only < 1 || only > m.Size()) {
-		return nil, nil, nil, errors.Join(fmt.Errorf("there is no database %d; they are 1 to %d", only, m.Size()), c.Close())
+		return nil, nil, nil, errors.Join(command.Usage("there is no database %d; they are 1 to %d", only, m.Size()), c.Close())
 	}
 	var errs []error
 	for n := 1; n <= m.Size(); n++ {
@@ -63,7 +64,7 @@ func openTargets(ctx context.Context, s boot.Shared, only int) (targets []target
 // inForce opens the databases of the map in force: the file's where there is none yet. It
 // puts none in force.
 func inForce(ctx context.Context, s boot.Shared) (*cluster.Cluster, error) {
-	file, err := s.Map()
+	file, err := mapFile(s)
 	if err != nil {
 		return nil, err
 	}
@@ -141,12 +142,12 @@ type choice struct {
 // settle does something to each chosen letter, and says what became of it.
 func (c choice) settle(ctx context.Context, s boot.Shared, to console, what string, f func(target, *shardmap.Map, apply.Letter) error) error {
 	if c.All == (len(c.Letters) > 0) {
-		return errors.New("name letters, or say --all")
+		return command.Usage("name letters, or say --all")
 	}
 	missing := map[string]bool{}
 	for _, name := range c.Letters {
 		if !validName(name) {
-			return fmt.Errorf("%q is no letter: it is DATABASE:SEQUENCE:ITEM, as octopay mirror dead-letters list shows it", name)
+			return command.Usage("%q is no letter: it is DATABASE:SEQUENCE:ITEM, as octopay mirror dead-letters list shows it", name)
 		}
 		missing[name] = true
 	}

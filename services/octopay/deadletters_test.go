@@ -97,15 +97,19 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("of database 3:\n%s", stdout)
 	}
 
-	for _, bad := range []struct{ args, want string }{
-		{"retry", "name letters, or say --all"},
-		{"drop --all 1:41:0", "name letters, or say --all"},
-		{"drop 41", `"41" is no letter`},
-		{"drop 1:44:0 1:41:0", "1:44:0 is not open"},
-		{"drop 3:43:5", "3:43:5 names letters of two streams"},
-		{"list --database 9", "there is no database 9"},
+	for _, bad := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"retry", 2, "name letters, or say --all"},
+		{"drop --all 1:41:0", 2, "name letters, or say --all"},
+		{"drop 41", 2, `"41" is no letter`},
+		{"drop 1:44:0 1:41:0", 1, "1:44:0 is not open"},
+		{"drop 3:43:5", 1, "3:43:5 names letters of two streams"},
+		{"list --database 9", 2, "there is no database 9"},
 	} {
-		if code, stdout, stderr := m.dead(t, strings.Fields(bad.args)...); code != 1 || !strings.Contains(stderr, bad.want) || stdout != "" {
+		if code, stdout, stderr := m.dead(t, strings.Fields(bad.args)...); code != bad.code || !strings.Contains(stderr, bad.want) || stdout != "" {
 			t.Errorf("%s: exit %d, %q, %q", bad.args, code, stdout, stderr)
 		}
 	}

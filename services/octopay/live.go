@@ -30,7 +30,7 @@ type stored struct {
 
 // live says where an order is in both clusters, and whether they agree.
 func live(ctx context.Context, s boot.Shared, to console, id idgen.ID) error {
-	file, err := s.Map()
+	file, err := mapFile(s)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func live(ctx context.Context, s boot.Shared, to console, id idgen.ID) error {
 		one, complete := readMirror(ctx, c, truth.row)
 		copies, until = append(copies, one), complete
 	} else {
-		copies = searchMirror(ctx, c, id)
+		copies = search(ctx, c, shardmap.BID, id)
 	}
 	// A change can come between the two readings, and it can reach the mirror before it can
 	// be read in the truth. A locking read waits for it.
@@ -60,17 +60,21 @@ func live(ctx context.Context, s boot.Shared, to console, id idgen.ID) error {
 		truth = readTruth(ctx, c, id, true)
 	}
 	show(to, "truth", truth)
+	var displaced []stored
+	if truth.row == nil && truth.err == nil {
+		displaced = search(ctx, c, shardmap.UID, id)
+	}
+	for _, one := range displaced {
+		show(to, "truth", one)
+	}
 	for _, one := range copies {
 		show(to, "mirror", one)
 	}
 	has := slices.ContainsFunc(copies, func(one stored) bool { return one.row != nil })
-	away := 0
-	for _, one := range copies {
-		if one.err != nil {
-			away++
-		}
-	}
+	away := countAway(copies)
 	switch {
+	case len(displaced) > countAway(displaced):
+		return verdict(to, true, "The truth has it in another place than its id leads to, where no program finds it.")
 	case truth.err != nil && has:
 		return verdict(to, true, "The mirror has it; the truth could not be asked.")
 	case truth.err != nil:
@@ -82,6 +86,8 @@ func live(ctx context.Context, s boot.Shared, to console, id idgen.ID) error {
 		return compareCopies(to, *truth.row, copies, until)
 	case has:
 		return verdict(to, true, "The truth does not have it, and the mirror does.")
+	case len(displaced) > 0:
+		return verdict(to, true, "The truth does not have it where its id leads to, so there is no such order. Not all of the truth could be asked.")
 	case away > 0:
 		return verdict(to, true, "The truth does not have it, so there is no such order. Not all of the mirror could be asked.")
 	}
@@ -241,24 +247,35 @@ func readMirror(ctx context.Context, c *cluster.Cluster, truth *schema.Order) (s
 	return one, page.CompleteUntil
 }
 
-// searchMirror looks for an order everywhere in the mirror: its merchant isn't known. It
-// returns where it is, and which databases could not be asked.
-func searchMirror(ctx context.Context, c *cluster.Cluster, id idgen.ID) (found []stored) {
+// countAway counts the databases that could not be asked.
+func countAway(all []stored) (away int) {
+	for _, one := range all {
+		if one.err != nil {
+			away++
+		}
+	}
+	return away
+}
+
+// search looks for an order everywhere in a cluster: in the mirror when its merchant isn't
+// known, in the truth when it isn't where it belongs. It returns where it is, and which
+// databases could not be asked.
+func search(ctx context.Context, c *cluster.Cluster, in shardmap.Cluster, id idgen.ID) []stored {
 	every := make([]int, slot.Tables)
 	for t := range every {
 		every[t] = t
 	}
-	in := make([][]stored, c.Map().Size())
-	atOnce(len(in), func(i int) {
-		db := c.Database(shardmap.BID, i+1)
+	found := make([][]stored, c.Map().Size())
+	atOnce(len(found), func(i int) {
+		db := c.Database(in, i+1)
 		rows, err := byKey(ctx, db, every, id.Snowflake(), false)
 		if err != nil {
-			in[i] = []stored{{place: db.Place(), table: -1, err: err}}
+			found[i] = []stored{{place: db.Place(), table: -1, err: err}}
 			return
 		}
-		in[i] = slices.DeleteFunc(rows, func(one stored) bool { return !id.Of(one.row.UID) })
+		found[i] = slices.DeleteFunc(rows, func(one stored) bool { return !id.Of(one.row.UID) })
 	})
-	return slices.Concat(in...)
+	return slices.Concat(found...)
 }
 
 // byKey reads the rows of a primary key in some tables of a database.

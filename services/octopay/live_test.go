@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,20 @@ func TestLive(t *testing.T) {
 			if !strings.Contains(strings.ReplaceAll(stdout, e.stack.Map.Prefix(), ""), want) {
 				t.Errorf("%s: it doesn't say %q:\n%s", c.name, want, stdout)
 			}
+		}
+	}
+
+	// One that somebody put where it doesn't belong is there nonetheless.
+	for i, at := range []struct {
+		database, table int
+	}{{1, 8}, {6, 7}} {
+		o := orderOf(liveUID, liveBID, first+int64(100+i))
+		e.insert(t, e.c.Database(shardmap.UID, at.database), at.table, o)
+		code, stdout, _ := octopay(t, e.env, "id", "--live", o.OrderID().String())
+		stdout = strings.ReplaceAll(stdout, e.stack.Map.Prefix(), "")
+		if code != 1 || !strings.Contains(stdout, fmt.Sprintf("octopay_uid_%02d.order_%d on uid-a, ", at.database, at.table)) ||
+			!strings.Contains(stdout, "octopay_uid_01.order_7 on uid-a, ") || !strings.Contains(stdout, "in another place than its id leads to") {
+			t.Errorf("in table %d of database %d: exit %d\n%s", at.table, at.database, code, stdout)
 		}
 	}
 

@@ -4,7 +4,7 @@
 // Settings are flags and OCTOPAY_ variables; a flag wins. The password is a variable
 // only, so that no list of processes shows it. It exits with 0, with 1 when what was
 // asked for failed or what was asked about is wrong, and with 2 when it was called
-// wrongly.
+// wrongly or a setting is wrong.
 package main
 
 import (
@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/command"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/shardmap"
 )
@@ -55,42 +55,17 @@ var errSaid = errors.New("")
 
 func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	var c cli
-	type leave int
-	parser, err := kong.New(&c,
-		kong.Name("octopay"),
-		kong.Description("The operator's command of Octopay."),
-		kong.Writers(stdout, stderr),
-		kong.Exit(func(code int) { panic(leave(code)) }), // after --help
-	)
-	if err != nil {
-		panic(err) // the tags of cli are wrong
-	}
-	parse := func() (k *kong.Context, code int, err error) {
-		defer func() {
-			switch r := recover().(type) {
-			case nil:
-			case leave:
-				code = int(r)
-			default:
-				panic(r)
-			}
-		}()
-		k, err = parser.Parse(args)
-		return k, 0, err
-	}
-	command, code, err := parse()
-	if err != nil {
-		fmt.Fprintf(stderr, "octopay: %v; see octopay --help\n", err)
-		return 2
-	}
-	if command == nil {
+	call, code := command.Parse(command.Program{
+		Name: "octopay", Call: "octopay", Description: "The operator's command of Octopay.",
+	}, &c, args, stdout, stderr)
+	if call == nil {
 		return code
 	}
 
 	var shared boot.Shared
 	if err := boot.Load(&shared, "", environ); err != nil {
 		fmt.Fprintln(stderr, "octopay:", err)
-		return 2
+		return command.Wrong
 	}
 	if c.Map != "" {
 		shared.MapFile = c.Map
@@ -98,15 +73,22 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	if c.DBUser != "" {
 		shared.DBUser = c.DBUser
 	}
-	command.BindTo(ctx, (*context.Context)(nil))
-	err = command.Run(shared, console{out: stdout, err: stderr, now: time.Now()})
+	call.BindTo(ctx, (*context.Context)(nil))
+	err := call.Run(shared, console{out: stdout, err: stderr, now: time.Now()})
 	if err != nil && !errors.Is(err, errSaid) {
 		fmt.Fprintln(stderr, "octopay:", err)
 	}
+	return command.Code(err)
+}
+
+// mapFile reads the map file. Without one, or with one that holds no map, a setting is
+// wrong.
+func mapFile(s boot.Shared) (*shardmap.Map, error) {
+	m, err := s.Map()
 	if err != nil {
-		return 1
+		return nil, command.Usage("%w", err)
 	}
-	return 0
+	return m, nil
 }
 
 // optionalMap reads the map file; nil without one.
@@ -114,7 +96,7 @@ func optionalMap(s boot.Shared) (*shardmap.Map, error) {
 	if s.MapFile == "" {
 		return nil, nil
 	}
-	return s.Map()
+	return mapFile(s)
 }
 
 // access is how to connect.

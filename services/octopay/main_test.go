@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,46 @@ func octopay(t *testing.T, environ []string, args ...string) (code int, stdout, 
 	var out, err bytes.Buffer
 	code = run(t.Context(), args, environ, &out, &err)
 	return code, out.String(), err.String()
+}
+
+// A call that is wrong, and a setting that is, have one code, which says that nothing was
+// done; so has no other failure.
+func TestWhatIsWrongBeforeAnythingIsDoneHasItsCode(t *testing.T) {
+	dir := t.TempDir()
+	noMap := filepath.Join(dir, "map.yaml")
+	if err := os.WriteFile(noMap, []byte("epoch: what\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const id = "15770061062355869671431"
+	var calls [][]string
+	for _, args := range []string{
+		"route 9527", "route --bid 1001", "id " + id, "id --live " + id, "check", "migrate", "tail",
+		"mirror dead-letters list", "mirror dead-letters retry --all", "mirror dead-letters drop 1:2:3",
+	} {
+		calls = append(calls, append([]string{"--map", noMap}, strings.Fields(args)...), append([]string{"--map", filepath.Join(dir, "none")}, strings.Fields(args)...))
+		if !strings.HasPrefix(args, "route") && args != "id "+id {
+			calls = append(calls, strings.Fields(args)) // without a map
+		}
+	}
+	for _, args := range []string{
+		"", "launch", "--nosuch", "id", "route 0", "route -5", "route -- -5", "route abc", "route 9223372036854775808", "route --bid 01", "route 1 2",
+		"tail --limit=-1", "tail --order 1", "mirror dead-letters list --limit 0",
+	} {
+		calls = append(calls, strings.Fields(args))
+	}
+	for _, args := range calls {
+		if code, stdout, stderr := octopay(t, nil, args...); code != 2 || stdout != "" || strings.Count(stderr, "octopay: ") != 1 || !strings.HasPrefix(stderr, "octopay: ") {
+			t.Errorf("%q: exit %d\n%s%s", args, code, stdout, stderr)
+		}
+	}
+	for _, environ := range []string{"OCTOPAY_MAP_FILE=" + noMap, "OCTOPAY_MAPFILE=x", "OCTOPAY_NATS_URL=foo"} {
+		if code, stdout, stderr := octopay(t, []string{environ}, "route", "9527"); code != 2 || stdout != "" || stderr == "" {
+			t.Errorf("%s: exit %d\n%s%s", environ, code, stdout, stderr)
+		}
+	}
+	if code, _, _ := octopay(t, nil, "id", "123"); code != 1 {
+		t.Errorf("what is asked about is wrong: exit %d", code)
+	}
 }
 
 // What is wrong with an id, and what Parse refuses, are the same ids.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/command"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/shardmap"
@@ -31,7 +32,7 @@ const migrationsMax = 8
 // then, since it says what was made; and all databases are brought up to date before the
 // first of them obeys the new map, since until that is in force programs can't use it.
 func (c migrateCmd) Run(ctx context.Context, s boot.Shared, to console) (err error) {
-	file, err := s.Map()
+	file, err := mapFile(s)
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (c migrateCmd) told(m *shardmap.Map) (t told, err error) {
 		for _, name := range given {
 			ref, ok := names[name]
 			if !ok {
-				err = errors.Join(err, fmt.Errorf("--%s %s: that is no database of the map; they are uid:1 to uid:%d, bid:1 to bid:%d, and meta", flag, name, m.Size(), m.Size()))
+				err = errors.Join(err, command.Usage("--%s %s: that is no database of the map; they are uid:1 to uid:%d, bid:1 to bid:%d, and meta", flag, name, m.Size(), m.Size()))
 			}
 			out[ref] = true
 		}

@@ -63,7 +63,7 @@ func firstIsCut(t *testing.T, s *site) {
 func firstLost(t *testing.T, s *site) {
 	s.exec(t, "uid-a", "DROP DATABASE `"+s.uid(t, 5).Schema+"`")
 	s.refuses(t, s.spec, "uid:5: it was made, and is not on server uid-a: refusing to make it empty")
-	if code, _, stderr := s.migrate(t, s.spec, "--empty", "uid:05"); code != 1 || !strings.Contains(stderr, "--empty uid:05: that is no database of the map") {
+	if code, _, stderr := s.migrate(t, s.spec, "--empty", "uid:05"); code != 2 || !strings.Contains(stderr, "--empty uid:05: that is no database of the map") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	s.works(t, s.spec, "17 databases are up to date", "--empty", "uid:5")

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/internal/command"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/slot"
@@ -28,7 +29,7 @@ func (c routeCmd) Run(s boot.Shared, to console) error {
 	}
 	key, err := strconv.ParseInt(c.Key, 10, 64)
 	if err != nil || key < 1 || strconv.FormatInt(key, 10) != c.Key {
-		return fmt.Errorf("%q is no %s: it is a whole number from 1 to 9223372036854775807, of digits alone, the first not 0", c.Key, name)
+		return command.Usage("%q is no %s: it is a whole number from 1 to 9223372036854775807, of digits alone, the first not 0", c.Key, name)
 	}
 	owner := slot.Of(key)
 	fmt.Fprintf(to.out, "The slot of %s %d is %d, which is %s %% 640.\n\n", name, key, owner, name)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/internal/command"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/syncer/mirrorpb"
@@ -65,12 +66,12 @@ var errEnough = errors.New("enough")
 
 // Run writes what comes through the mirror's stream. It only reads.
 func (c tailCmd) Run(ctx context.Context, s boot.Shared, to console) error {
-	m, err := s.Map()
+	m, err := mapFile(s)
 	if err != nil {
 		return err
 	}
 	if s.NATSURL == "" {
-		return fmt.Errorf("config: nats_url (%sNATS_URL) is not set", boot.Prefix)
+		return command.Usage("config: nats_url (%sNATS_URL) is not set", boot.Prefix)
 	}
 	nc, err := stream.Connect(s.NATSURL, "octopay tail", nats.RetryOnFailedConnect(false))
 	if err != nil {

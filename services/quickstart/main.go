@@ -44,14 +44,19 @@ type options struct {
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
-	flags.SetOutput(stderr)
+	flags.SetOutput(io.Discard) // what is wrong is said once, by whoever gets the error
 	flags.StringVar(&o.addr, "addr", "127.0.0.1:8080", "`address` of the API, loopback")
 	flags.StringVar(&o.opsAddr, "ops-addr", "127.0.0.1:8081", "`address` of health, readiness, metrics; loopback")
 	flags.StringVar(&o.engine, "engine", "memory", "what keeps the orders: memory, or mariadb where mariadbd is on the PATH")
 	flags.StringVar(&o.data, "data", "", "`folder` that keeps the data of -engine mariadb; without it they are gone at exit")
 	flags.StringVar(&o.logLevel, "log-level", "warn", "debug, info (each request), warn, error")
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		flags.SetOutput(stderr)
+		fmt.Fprintln(stderr, "Usage of quickstart:")
+		flags.PrintDefaults()
 		return o, err
+	} else if err != nil {
+		return o, fmt.Errorf("%w; see -h", err)
 	}
 	var faults []error
 	if flags.NArg() > 0 {

@@ -298,14 +298,17 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		"-data needs":       {"-data", "x"},
 		"unexpected":        {"serve"},
 		"log_level":         {"-log-level", "loud"},
+		"-nosuch; see -h":   {"-nosuch"},
 	} {
+		// What is wrong main says, and nobody else.
 		var out strings.Builder
-		err := run(t.Context(), args, &out, io.Discard)
+		err := run(t.Context(), args, &out, &out)
 		if err == nil || !strings.Contains(err.Error(), want) || out.Len() > 0 {
 			t.Errorf("%v: error %v, printed %q", args, err, out.String())
 		}
 	}
-	if err := run(t.Context(), []string{"-h"}, io.Discard, io.Discard); err != nil {
-		t.Errorf("-h: %v", err)
+	var help strings.Builder
+	if err := run(t.Context(), []string{"-h"}, io.Discard, &help); err != nil || !strings.Contains(help.String(), "-ops-addr") {
+		t.Errorf("-h: %v, %s", err, &help)
 	}
 }
