@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/shardmap"
@@ -52,23 +53,6 @@ func look(t *testing.T, c *cluster.Cluster) (log *logbook, stop func() error) {
 		}
 	})
 	return log, stop
-}
-
-// eventually polls until a condition holds, and returns how long that took.
-func eventually(t *testing.T, what string, holds func() bool) time.Duration {
-	t.Helper()
-	start := time.Now()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(20 * time.Second)
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("it did not happen: %s", what)
-		}
-	}
-	return time.Since(start)
 }
 
 // change returns m with a change.
@@ -196,7 +180,7 @@ func (o oldMap) test(t *testing.T, stack *localstack.Stack, number int) {
 		refusesWriters(t, d)
 	}
 	exec(t, admin, "REPLACE INTO `"+d.Schema()+"`.owner VALUES (1, 'uid', ?, 1)", number)
-	eventually(t, "it serves again", func() bool { _, err := query(t, d, "SELECT 1"); return err == nil })
+	eventually.True(t, "it serves again", func() bool { _, err := query(t, d, "SELECT 1"); return err == nil })
 }
 
 // A newer map, in which a server has another address, takes over while reads and a
@@ -274,14 +258,14 @@ func TestANewerMapIsFollowed(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the connections of the old epoch are closed", func() bool {
+	eventually.True(t, "the connections of the old epoch are closed", func() bool {
 		var n int
 		if err := admin.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE id IN (?, ?)", reader, writer).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n == 0
 	})
-	eventually(t, "every uid database serves", func() bool {
+	eventually.True(t, "every uid database serves", func() bool {
 		for _, place := range second.Databases(shardmap.UID) {
 			if c.Database(shardmap.UID, place.Number).Writable() != nil {
 				return false
@@ -307,14 +291,14 @@ func TestARaisedOwnerRowComesBeforeItsMap(t *testing.T) {
 	look(t, c)
 	d := c.Database(shardmap.UID, 5)
 	exec(t, admin, "UPDATE `"+d.Schema()+"`.owner SET epoch = 2")
-	eventually(t, "it is refused", func() bool { return d.Readable() != nil })
+	eventually.True(t, "it is refused", func() bool { return d.Readable() != nil })
 	if _, err := query(t, c.Database(shardmap.UID, 4), "SELECT 1"); err != nil {
 		t.Errorf("its neighbour: %v", err)
 	}
 	if err := cluster.PutMapInForce(t.Context(), stack.Cluster(t), second); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is read under the newer map", func() bool { _, err := query(t, d, "SELECT 1"); return err == nil && c.Map().Epoch() == 2 })
+	eventually.True(t, "it is read under the newer map", func() bool { _, err := query(t, d, "SELECT 1"); return err == nil && c.Map().Epoch() == 2 })
 	// The others still obey the old one, and their word counts.
 	if _, err := query(t, c.Database(shardmap.UID, 4), "SELECT 1"); !errors.Is(err, cluster.ErrUnavailable) {
 		t.Errorf("its neighbour, of a lower epoch: %v", err)
@@ -336,9 +320,9 @@ func TestAMapOfAnotherSizeOrPrefixIsNotFollowed(t *testing.T) {
 			s.BID = append(s.BID, shardmap.Placement{Database: d, Server: "bid-a"})
 		}
 	})
-	eventually(t, "the refusal of a size is logged", func() bool { return strings.Contains(log.String(), "has 16 databases") })
+	eventually.True(t, "the refusal of a size is logged", func() bool { return strings.Contains(log.String(), "has 16 databases") })
 	store(3, func(s *shardmap.Spec) { s.Prefix = "other_" })
-	eventually(t, "the refusal of a prefix is logged", func() bool { return strings.Contains(log.String(), "other_") })
+	eventually.True(t, "the refusal of a prefix is logged", func() bool { return strings.Contains(log.String(), "other_") })
 	if m := c.Map(); m != stack.Map {
 		t.Errorf("epoch %d is in use", m.Epoch())
 	}
@@ -346,7 +330,7 @@ func TestAMapOfAnotherSizeOrPrefixIsNotFollowed(t *testing.T) {
 		t.Errorf("under the map of before: %v", err)
 	}
 	store(4, func(*shardmap.Spec) {})
-	eventually(t, "one of the same size is followed", func() bool { return c.Map().Epoch() == 4 })
+	eventually.True(t, "one of the same size is followed", func() bool { return c.Map().Epoch() == 4 })
 }
 
 func TestAConflictingMapEndsRun(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -108,22 +109,22 @@ func TestOneServerAwayConcernsItsDatabasesAlone(t *testing.T) {
 			[]string{stack.Map.Database(shardmap.UID, 4).String()}, nil},
 	} {
 		t.Run(f.name, func(t *testing.T) {
-			eventually(t, "all is well", healthy)
+			eventually.True(t, "all is well", healthy)
 			served, refused, stop := reads(t, c)
 			defer stop()
-			eventually(t, "all are read", func() bool {
+			eventually.True(t, "all are read", func() bool {
 				return !slices.ContainsFunc(served, func(n *atomic.Int64) bool { return n.Load() == 0 })
 			})
 			if err := f.begin(); err != nil {
 				t.Fatal(err)
 			}
-			took := eventually(t, "exactly those are known to be away", func() bool {
+			took := eventually.True(t, "exactly those are known to be away", func() bool {
 				h := c.Health()
 				return slices.Equal(names(h.Unavailable), f.unavailable) && slices.Equal(names(h.ReadOnly), f.readOnly) && h.Serving
 			})
 			t.Logf("known after %s", took)
 			for _, name := range append(f.unavailable, f.readOnly...) {
-				eventually(t, "it is logged of "+name, func() bool {
+				eventually.True(t, "it is logged of "+name, func() bool {
 					return strings.Count(log.String(), "serve all\" database="+name) == 1+strings.Count(log.String(), "serves\" database="+name)
 				})
 			}
@@ -131,7 +132,7 @@ func TestOneServerAwayConcernsItsDatabasesAlone(t *testing.T) {
 			for n := range served {
 				before = append(before, served[n].Load())
 			}
-			eventually(t, "the others go on", func() bool {
+			eventually.True(t, "the others go on", func() bool {
 				for n, place := range stack.Map.Databases(shardmap.UID) {
 					if !slices.Contains(f.unavailable, place.String()) && served[n].Load() < before[n]+20 {
 						return false
@@ -163,12 +164,12 @@ func TestOneServerAwayConcernsItsDatabasesAlone(t *testing.T) {
 			if err := f.end(); err != nil {
 				t.Fatal(err)
 			}
-			took = eventually(t, "all is well again", healthy)
+			took = eventually.True(t, "all is well again", healthy)
 			t.Logf("all again after %s", took)
-			eventually(t, "that is logged too", func() bool {
+			eventually.True(t, "that is logged too", func() bool {
 				return strings.Count(log.String(), "does not serve all") == strings.Count(log.String(), "the database serves")
 			})
-			eventually(t, "all are read again", func() bool {
+			eventually.True(t, "all are read again", func() bool {
 				for n := range served {
 					if served[n].Load() == then[n] {
 						return false
@@ -313,18 +314,34 @@ func TestWritesThatAreNotAnsweredAreRefusedForAWhile(t *testing.T) {
 	if err := d.Writable(); err != nil {
 		t.Fatalf("after two in a row: %v", err)
 	}
-	wrote(context.DeadlineExceeded)
-	refusesWriters(t, d)
+	// refused fails a write, and looks. It is so for a second: a test that stood still as
+	// long does it again.
+	refused := func() {
+		t.Helper()
+		for {
+			began := time.Now()
+			wrote(context.DeadlineExceeded)
+			away := c.Health().ReadOnly
+			w, err := d.Conn(t.Context())
+			if err == nil {
+				w.Close()
+			}
+			if time.Since(began) >= time.Second {
+				continue
+			}
+			if !errors.Is(err, cluster.ErrUnavailable) || !slices.Equal(names(away), []string{d.Place().String()}) {
+				t.Errorf("a writer got %v, %v take no writes", err, names(away))
+			}
+			return
+		}
+	}
+	refused()
 	if _, err := query(t, d, "SELECT 1"); err != nil {
 		t.Errorf("a read: %v", err)
 	}
-	if h := c.Health(); !slices.Equal(names(h.ReadOnly), []string{d.Place().String()}) {
-		t.Errorf("%v take no writes", names(h.ReadOnly))
-	}
-	eventually(t, "one may try", func() bool { return d.Writable() == nil })
-	wrote(context.DeadlineExceeded)
-	refusesWriters(t, d)
-	eventually(t, "one may try", func() bool { return d.Writable() == nil })
+	eventually.True(t, "one may try", func() bool { return d.Writable() == nil })
+	refused()
+	eventually.True(t, "one may try", func() bool { return d.Writable() == nil })
 	wrote(nil)
 	wrote(context.DeadlineExceeded)
 	if err := d.Writable(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -39,7 +40,7 @@ func TestFault19ThreeTimesTheStreamFlowsThrough(t *testing.T) {
 		return -1
 	}
 	first, second := parts.Map.Database(shardmap.BID, 1).Schema, parts.Map.Database(shardmap.BID, 2).Schema
-	eventually(t, "the other databases go on", func() bool { _, until := r.list(11); return until > 0 })
+	eventually.True(t, "the other databases go on", func() bool { _, until := r.list(11); return until > 0 })
 
 	bytes, orders := 0, 0
 	write := func() {
@@ -57,14 +58,14 @@ func TestFault19ThreeTimesTheStreamFlowsThrough(t *testing.T) {
 	for bytes < maxBytes*3/2 {
 		write()
 	}
-	eventually(t, "the collector meets the full stream", func() bool { return value("octopay_mirror_stream_full", "uid-a") == 1 })
+	eventually.True(t, "the collector meets the full stream", func() bool { return value("octopay_mirror_stream_full", "uid-a") == 1 })
 	if info, err := r.stream().Info(t.Context()); err != nil || info.Bytes > maxBytes || info.Bytes < maxBytes*3/4 || info.First != 1 {
 		t.Errorf("the full stream is %+v, %v", info, err)
 	}
 	for bytes < 3*maxBytes { // the truth goes on meanwhile
 		write()
 	}
-	eventually(t, "the lag of everybody shows it", func() bool {
+	eventually.True(t, "the lag of everybody shows it", func() bool {
 		return value("octopay_mirror_lag_seconds", second+" uid-a") > 4 && value("octopay_mirror_published_lag_seconds", "uid-a") > 4
 	})
 	if lag := value("octopay_mirror_lag_seconds", first+" uid-a"); lag >= 0 && lag < 4 {
@@ -78,9 +79,9 @@ func TestFault19ThreeTimesTheStreamFlowsThrough(t *testing.T) {
 	}
 	close(open)
 	r.equal()
-	eventually(t, "there is room again", func() bool { return value("octopay_mirror_stream_full", "uid-a") == 0 })
+	eventually.True(t, "there is room again", func() bool { return value("octopay_mirror_stream_full", "uid-a") == 0 })
 	now := schema.MillisOf(time.Now())
-	eventually(t, "marks go on", func() bool { _, until := r.list(1); return until > now })
+	eventually.True(t, "marks go on", func() bool { _, until := r.list(1); return until > now })
 	// One life of the collector published each row; what NATS acknowledged was applied.
 	applied := 0.0
 	for _, n := range metric(t, reg, "octopay_mirror_applied_orders_total") {
@@ -128,18 +129,18 @@ func TestADatabaseThatDoesNotMoveForADayIsDropped(t *testing.T) {
 		}
 		return info.First
 	}
-	eventually(t, "old messages are purged", func() bool { return begins() > 1 })
+	eventually.True(t, "old messages are purged", func() bool { return begins() > 1 })
 
 	away.set(true)
 	// Its progress isn't known now, but it was a moment ago.
 	n := asked()
-	eventually(t, "it is asked in vain", func() bool { return asked() > n+5 })
+	eventually.True(t, "it is asked in vain", func() bool { return asked() > n+5 })
 	if r.lines.has(alarm) || dropped()[schemaName] != 0 {
 		t.Error("a database that is away for a moment was dropped")
 	}
 	away.set(false)
 	second := r.put(newOrder(9527, bid))
-	eventually(t, "it goes on", func() bool { _, until := r.list(bid); return until > second[0].UpdatedAt })
+	eventually.True(t, "it goes on", func() bool { _, until := r.list(bid); return until > second[0].UpdatedAt })
 
 	away.set(true)
 	third := r.put(newOrder(9527, bid))
@@ -147,10 +148,10 @@ func TestADatabaseThatDoesNotMoveForADayIsDropped(t *testing.T) {
 	complete := func(bid int64, at schema.Millis) func() bool {
 		return func() bool { _, until := r.list(bid); return until > at }
 	}
-	eventually(t, "the next database goes on", complete(bid+10, max(third[0].UpdatedAt, other[0].UpdatedAt)))
+	eventually.True(t, "the next database goes on", complete(bid+10, max(third[0].UpdatedAt, other[0].UpdatedAt)))
 	// What was stored 3 s ago is a day old now.
 	ahead.Store(int64(24*time.Hour - 3*time.Second))
-	eventually(t, "it is an alarm", func() bool { return r.lines.has(alarm) && dropped()[schemaName] == 1 })
+	eventually.True(t, "it is an alarm", func() bool { return r.lines.has(alarm) && dropped()[schemaName] == 1 })
 	for name, v := range dropped() {
 		if name != schemaName && v != 0 {
 			t.Errorf("%s was dropped", name)
@@ -164,17 +165,17 @@ func TestADatabaseThatDoesNotMoveForADayIsDropped(t *testing.T) {
 		return err
 	})
 	// What the collector heard last was a second old.
-	eventually(t, "what it lacks is gone", func() bool {
+	eventually.True(t, "what it lacks is gone", func() bool {
 		s, err := away.Target.State(t.Context())
 		return err == nil && begins() > s.Progress.Seq+1
 	})
 	ahead.Store(0)
 	away.set(false)
-	eventually(t, "its applier says that it must be refilled", func() bool {
+	eventually.True(t, "its applier says that it must be refilled", func() bool {
 		return strings.Contains(service.States()["applier/"+schemaName], "must be refilled")
 	})
 	now := schema.MillisOf(time.Now())
-	eventually(t, "the others go on", complete(bid+10, now))
+	eventually.True(t, "the others go on", complete(bid+10, now))
 	again()
 	if n := strings.Count(r.lines.String(), alarm); n != 1 || !r.lines.has("database="+schemaName) {
 		t.Errorf("it was said %d times", n)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -109,18 +110,18 @@ func TestPoisonHoldsTheMarksUntilItIsSettled(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			publish(k.data)
 			var letters []apply.Letter
-			eventually(t, "it is a dead letter", func() bool {
+			eventually.True(t, "it is a dead letter", func() bool {
 				letters, err = target.Letters(t.Context(), 10)
 				return err == nil && len(letters) == 1
 			})
 			_, stands := r.list(bid)
 			// Rows behind it are applied, and marks of other databases go on.
 			stored := r.put(newOrder(9527, bid))
-			eventually(t, "an order behind it is there", func() bool {
+			eventually.True(t, "an order behind it is there", func() bool {
 				list, _ := r.list(bid)
 				return len(list) > 0 && list[0] == stored[0]
 			})
-			eventually(t, "marks go on elsewhere", func() bool {
+			eventually.True(t, "marks go on elsewhere", func() bool {
 				_, until := r.list(bid + 10)
 				return until > stored[0].UpdatedAt
 			})
@@ -133,7 +134,7 @@ func TestPoisonHoldsTheMarksUntilItIsSettled(t *testing.T) {
 			if err := apply.Drop(t.Context(), target, letters[0].LetterKey); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the marks go on", func() bool {
+			eventually.True(t, "the marks go on", func() bool {
 				_, until := r.list(bid)
 				return until > stored[0].UpdatedAt
 			})
@@ -153,7 +154,7 @@ func TestPoisonHoldsTheMarksUntilItIsSettled(t *testing.T) {
 		dear.Amount = 5_000_000
 		stored := r.put(dear)
 		var letters []apply.Letter
-		eventually(t, "it is a dead letter", func() bool {
+		eventually.True(t, "it is a dead letter", func() bool {
 			letters, err = target.Letters(t.Context(), 10)
 			return err == nil && len(letters) == 1
 		})
@@ -163,7 +164,7 @@ func TestPoisonHoldsTheMarksUntilItIsSettled(t *testing.T) {
 		if err := apply.Retry(t.Context(), target, r.c.Map(), letters[0]); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the marks go on", func() bool {
+		eventually.True(t, "the marks go on", func() bool {
 			_, until := r.list(bid)
 			return until > stored[0].UpdatedAt
 		})
@@ -209,7 +210,7 @@ func TestAStreamThatIsDeletedIsMadeAnew(t *testing.T) {
 		if err := s.Delete(t.Context(), info.Incarnation); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "there is another stream", func() bool {
+		eventually.True(t, "there is another stream", func() bool {
 			now, err := s.Info(t.Context())
 			return err == nil && now.Incarnation != info.Incarnation
 		})
@@ -218,7 +219,7 @@ func TestAStreamThatIsDeletedIsMadeAnew(t *testing.T) {
 	load.stop(true)
 	r.equal()
 	now := schema.MillisOf(time.Now())
-	eventually(t, "marks go on", func() bool { _, until := r.list(1); return until > now })
+	eventually.True(t, "marks go on", func() bool { _, until := r.list(1); return until > now })
 }
 
 // Fault 20: JetStream lost acknowledged messages. What NATS does when its machine dies: it
@@ -243,7 +244,7 @@ func TestFault20NATSDies(t *testing.T) {
 	goesOn := func(t *testing.T) {
 		t.Helper()
 		now := schema.MillisOf(time.Now())
-		eventually(t, "marks go on", func() bool { _, until := r.list(1); return until > now })
+		eventually.True(t, "marks go on", func() bool { _, until := r.list(1); return until > now })
 	}
 	stop := r.run(r.service(stream.Config{}))
 	defer r.audit()()
@@ -281,7 +282,7 @@ func TestFault20NATSDies(t *testing.T) {
 		replaceDir(t, backup, data)
 		start(t)
 		goesOn(t)
-		eventually(t, "the loss is noticed", func() bool { return r.lines.has("NATS lost messages") })
+		eventually.True(t, "the loss is noticed", func() bool { return r.lines.has("NATS lost messages") })
 	})
 	t.Run("back with less, and its sequences used again", func(t *testing.T) {
 		stop()
@@ -290,7 +291,7 @@ func TestFault20NATSDies(t *testing.T) {
 		replaceDir(t, data, backup) // as it is now
 		start(t)
 		var copied stream.Info
-		eventually(t, "NATS answers", func() (ok bool) { var err error; copied, err = s.Info(t.Context()); return err == nil })
+		eventually.True(t, "NATS answers", func() (ok bool) { var err error; copied, err = s.Info(t.Context()); return err == nil })
 		stop = r.run(r.service(stream.Config{}))
 		load.wait(50)
 		goesOn(t)
@@ -302,7 +303,7 @@ func TestFault20NATSDies(t *testing.T) {
 		// Somebody writes on before anybody looks: the last sequence is above every
 		// progress again, but other messages have those sequences.
 		var w *stream.Writer
-		eventually(t, "NATS answers", func() bool {
+		eventually.True(t, "NATS answers", func() bool {
 			info, err := s.Info(t.Context())
 			if err != nil || info.Last != copied.Last {
 				return false
@@ -396,7 +397,7 @@ func TestADatabaseThatIsAwayHoldsNobodyUp(t *testing.T) {
 	load.wait(60)
 	load.stop(true)
 	now := schema.MillisOf(time.Now())
-	eventually(t, "the next database is complete", func() bool {
+	eventually.True(t, "the next database is complete", func() bool {
 		s, err := parts.Targets[3].State(t.Context())
 		return err == nil && s.Marks["uid-a"].At > now
 	})

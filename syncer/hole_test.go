@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/syncer/stream"
@@ -47,7 +48,7 @@ func TestAStreamWithAHoleIsMadeAnew(t *testing.T) {
 	var rows []uint64
 	for n := range 2 { // in a message each
 		stored = append(stored, r.put(newOrder(9527, 1001))...)
-		eventually(t, "the row is in the stream, and marks behind it", func() bool {
+		eventually.True(t, "the row is in the stream, and marks behind it", func() bool {
 			var last uint64
 			rows, last = found()
 			return len(rows) > n && last > rows[n]+2
@@ -63,7 +64,7 @@ func TestAStreamWithAHoleIsMadeAnew(t *testing.T) {
 	}
 	r.run(r.service(stream.Config{}))
 	newest := stored[len(stored)-1].UpdatedAt
-	eventually(t, "it is complete", func() bool { _, until := r.list(1001); return until > newest })
+	eventually.True(t, "it is complete", func() bool { _, until := r.list(1001); return until > newest })
 	if list, _ := r.list(1001); len(list) != len(stored) {
 		t.Fatalf("it is complete with %d of %d orders", len(list), len(stored))
 	}

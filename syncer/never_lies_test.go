@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -240,7 +241,7 @@ func (w *witness) pause(s *localstack.Server, d time.Duration, during func()) {
 	if err := s.Pause(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the process is stopped", func() bool {
+	eventually.True(t, "the process is stopped", func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.Pid()))
 		_, state, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
 		return err == nil && strings.HasPrefix(state, "T")
@@ -264,13 +265,13 @@ func (w *witness) open(t apply.Target, f func()) {
 		return s.Letters, err
 	}
 	var before int
-	eventually(w.r.t, "the dead letters are counted", func() (ok bool) {
+	eventually.True(w.r.t, "the dead letters are counted", func() (ok bool) {
 		var err error
 		before, err = letters()
 		return err == nil
 	})
 	f()
-	eventually(w.r.t, "there is a dead letter more", func() bool {
+	eventually.True(w.r.t, "there is a dead letter more", func() bool {
 		n, err := letters()
 		return err == nil && n > before
 	})
@@ -280,7 +281,7 @@ const junk = "\xff\xfe"
 
 // poison publishes what is no row.
 func (w *witness) poison(js jetstream.JetStream, database int) {
-	eventually(w.r.t, "poison is published", func() bool {
+	eventually.True(w.r.t, "poison is published", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, err := js.Publish(ctx, fmt.Sprintf("%smirror.row.%d", w.r.stack.Map.Prefix(), mirrorpb.Group(bid(database))), []byte(junk))
@@ -367,7 +368,7 @@ func TestCompleteUntilNeverLies(t *testing.T) {
 	// At first all is promised that was done.
 	l.wait(20)
 	now := schema.MillisOf(time.Now())
-	eventually(t, "promises begin", func() bool { return w.promise(1) > now })
+	eventually.True(t, "promises begin", func() bool { return w.promise(1) > now })
 
 	ms := func(least, most int) time.Duration {
 		return time.Duration(least+w.random(most-least)) * time.Millisecond
@@ -427,7 +428,7 @@ func TestCompleteUntilNeverLies(t *testing.T) {
 	// In the end everything is settled, promised, and there.
 	newest := schema.MillisOf(time.Now())
 	for n := range r.c.Map().Size() {
-		eventually(t, fmt.Sprintf("database %d is complete", n+1), func() bool {
+		eventually.True(t, fmt.Sprintf("database %d is complete", n+1), func() bool {
 			w.settle(parts.Targets)
 			return w.promise(n+1) > newest
 		})

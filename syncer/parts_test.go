@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -85,7 +86,7 @@ func TestInMemory(t *testing.T) {
 			o = store.put(o, schema.Entry{OrderID: o.ID, Seq: 2, UID: o.UID, BID: 1001, Kind: schema.KindPaid, From: schema.Created, To: schema.Paid, RecordedAt: 5})
 			want = append([]schema.Order{o}, want...)
 		}
-		eventually(t, "the list is complete", func() bool { return list(1001).CompleteUntil > want[0].UpdatedAt })
+		eventually.True(t, "the list is complete", func() bool { return list(1001).CompleteUntil > want[0].UpdatedAt })
 		if diff := cmp.Diff(want, list(1001).Orders); diff != "" {
 			t.Errorf("the list differs:\n%s", diff)
 		}
@@ -191,13 +192,13 @@ func TestAFirstStartWarnsOfNothing(t *testing.T) {
 	parts.Leaser = late
 	service := r.of(parts)
 	r.run(service)
-	eventually(t, "all appliers wait", func() bool {
+	eventually.True(t, "all appliers wait", func() bool {
 		return strings.Count(r.lines.String(), "waiting for the stream") == parts.Map.Size()
 	})
 	close(late.until)
 	stored := r.put(newOrder(9527, 1001))
-	eventually(t, "the list is complete", func() bool { _, until := r.list(1001); return until > stored[0].UpdatedAt })
-	eventually(t, "everything is running", func() bool {
+	eventually.True(t, "the list is complete", func() bool { _, until := r.list(1001); return until > stored[0].UpdatedAt })
+	eventually.True(t, "everything is running", func() bool {
 		for _, state := range service.States() {
 			if state != "running" {
 				return false
@@ -254,8 +255,8 @@ func TestTheLagSaysHowFarBehindADatabaseIs(t *testing.T) {
 		}
 		return v
 	}
-	eventually(t, "both are told", func() bool { return lag(first) > 0 && lag(second) > 0 })
-	eventually(t, "at rest it is small", func() bool { return lag(first) < 3 && lag(second) < 3 })
+	eventually.True(t, "both are told", func() bool { return lag(first) > 0 && lag(second) > 0 })
+	eventually.True(t, "at rest it is small", func() bool { return lag(first) < 3 && lag(second) < 3 })
 	if l := lag(first); l < 0.9 {
 		t.Errorf("a lag of %f s is less than stamps lie back", l)
 	}
@@ -264,10 +265,10 @@ func TestTheLagSaysHowFarBehindADatabaseIs(t *testing.T) {
 	stuck.open = closed
 	stuck.mu.Unlock()
 	r.put(newOrder(9527, 1001))
-	eventually(t, "the lag of the database that is stuck grows", func() bool { return lag(first) > 4 })
-	eventually(t, "that of the other doesn't", func() bool { return lag(second) < 3 })
+	eventually.True(t, "the lag of the database that is stuck grows", func() bool { return lag(first) > 4 })
+	eventually.True(t, "that of the other doesn't", func() bool { return lag(second) < 3 })
 	close(closed)
-	eventually(t, "it catches up", func() bool { return lag(first) < 3 })
+	eventually.True(t, "it catches up", func() bool { return lag(first) < 3 })
 	r.equal()
 
 	rows := metric(t, reg, "octopay_mirror_published_rows_total")["uid-a"]
@@ -310,7 +311,7 @@ func TestAPurgedLogNamesTheDatabasesToRefill(t *testing.T) {
 		}
 	}
 	r.run(r.of(parts))
-	eventually(t, "it is said", func() bool { return r.lines.has("must be refilled") })
+	eventually.True(t, "it is said", func() bool { return r.lines.has("must be refilled") })
 	want := fmt.Sprintf("must be refilled from the truth: %s, %s\"", behind[0].Schema, behind[1].Schema)
 	if !r.lines.has(want) {
 		t.Errorf("the log doesn't say %s", want)

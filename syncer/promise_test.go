@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -25,7 +26,7 @@ func TestADatabaseMadeAnewIsNotComplete(t *testing.T) {
 	stop := r.run(r.service(stream.Config{}))
 	const bid = 1001
 	old := r.put(newOrder(9527, bid))
-	eventually(t, "it is complete", func() bool { _, until := r.list(bid); return until > old[0].UpdatedAt })
+	eventually.True(t, "it is complete", func() bool { _, until := r.list(bid); return until > old[0].UpdatedAt })
 	stop()
 	s := r.stream()
 	info, err := s.Info(t.Context())
@@ -40,7 +41,7 @@ func TestADatabaseMadeAnewIsNotComplete(t *testing.T) {
 	goesOn := func(bid int64) {
 		t.Helper()
 		now := schema.MillisOf(time.Now())
-		eventually(t, "marks go on", func() bool { _, until := r.list(bid); return until > now })
+		eventually.True(t, "marks go on", func() bool { _, until := r.list(bid); return until > now })
 	}
 	goesOn(bid) // those that were there before have nothing to be refilled
 	stop()
@@ -63,7 +64,7 @@ func TestADatabaseMadeAnewIsNotComplete(t *testing.T) {
 		t.Fatalf("the stream begins at %d, %v: the test shows nothing", info.First, err)
 	}
 	stop = r.run(r.service(stream.Config{}))
-	eventually(t, "it is said", func() bool { return r.lines.has("must be refilled from the truth") })
+	eventually.True(t, "it is said", func() bool { return r.lines.has("must be refilled from the truth") })
 	goesOn(bid + 10)
 	if list, until := r.list(bid); until != 0 || len(list) > 1 {
 		t.Errorf("%d orders, complete until %d, of a database that lacks one", len(list), until)
@@ -106,7 +107,7 @@ func TestAServerThatComesBackBehindItsPromiseIsAnAlarm(t *testing.T) {
 	first := r.of(parts)
 	stop := r.run(first)
 	begin := schema.MillisOf(time.Now())
-	eventually(t, "something is promised", func() bool { return promised() > begin })
+	eventually.True(t, "something is promised", func() bool { return promised() > begin })
 	stop()
 	if n := alarms(first); n != 0 || r.lines.has("stepped back") {
 		t.Fatalf("%f alarms though nothing happened", n)
@@ -127,9 +128,9 @@ func TestAServerThatComesBackBehindItsPromiseIsAnAlarm(t *testing.T) {
 			}
 			service := r.of(parts)
 			stop := r.run(service)
-			eventually(t, "it is an alarm", func() bool { return alarms(service) == 1 })
+			eventually.True(t, "it is an alarm", func() bool { return alarms(service) == 1 })
 			stored := r.put(newOrder(9527, 1001))
-			eventually(t, "orders go on", func() bool { list, _ := r.list(1001); return len(list) > i && list[0] == stored[0] })
+			eventually.True(t, "orders go on", func() bool { list, _ := r.list(1001); return len(list) > i && list[0] == stored[0] })
 			stop()
 			if n := strings.Count(r.lines.String(), "stepped back"); n != 1+i {
 				t.Errorf("it was said %d times", n)

@@ -117,18 +117,6 @@ func (l *lines) String() string {
 
 func (l *lines) has(s string) bool { return strings.Contains(l.String(), s) }
 
-// eventually polls until ok, and fails the test when it takes too long.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	end := time.Now().Add(60 * time.Second)
-	for !ok() {
-		if time.Now().After(end) {
-			t.Fatalf("not within 60 s: %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 // patient calls f until the database answers: on a machine that runs many servers at
 // once one can be slower than the service waits for.
 func patient(f func() error) (err error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -26,14 +27,14 @@ func TestAnOrderArrivesInTheMirror(t *testing.T) {
 	stored := r.put(newOrder(9527, 1001)) // before there is a stream: from the log's beginning
 	r.run(r.service(stream.Config{}))
 	var got []schema.Order
-	eventually(t, "the order is in the merchant's list", func() bool {
+	eventually.True(t, "the order is in the merchant's list", func() bool {
 		got, _ = r.list(1001)
 		return len(got) > 0
 	})
 	if diff := cmp.Diff(stored, got); diff != "" {
 		t.Errorf("the mirror's order differs:\n%s", diff)
 	}
-	eventually(t, "the list is complete past the order's time", func() bool {
+	eventually.True(t, "the list is complete past the order's time", func() bool {
 		_, until := r.list(1001)
 		return until > stored[0].UpdatedAt
 	})
@@ -90,7 +91,7 @@ func TestTwoOfEverythingAtOnce(t *testing.T) {
 	defer r.audit()()
 	load := r.load()
 	load.wait(300)
-	eventually(t, "both appliers of a database apply", func() bool {
+	eventually.True(t, "both appliers of a database apply", func() bool {
 		for _, d := range r.c.Map().Databases(shardmap.BID) {
 			if did("octopay_mirror_applied_orders_total", d.Schema) > 0 {
 				return true
@@ -100,14 +101,14 @@ func TestTwoOfEverythingAtOnce(t *testing.T) {
 	})
 	// Of two collectors one refuses the other's marks, mostly that which was there first.
 	for _, part := range []string{"collector/uid-a", "applier/"} {
-		eventually(t, part+" is in its twin's way", func() bool {
+		eventually.True(t, part+" is in its twin's way", func() bool {
 			return regexp.MustCompile("part=" + part + `\S* state="another process does the same"`).MatchString(r.lines.String())
 		})
 	}
 	load.stop(true)
 	r.equal()
 	now := schema.MillisOf(time.Now())
-	eventually(t, "marks go on", func() bool { _, until := r.list(1); return until > now })
+	eventually.True(t, "marks go on", func() bool { _, until := r.list(1); return until > now })
 }
 
 // Everything again, in any order, changes nothing.
@@ -143,7 +144,7 @@ func TestReplaysAreHarmless(t *testing.T) {
 			}
 		}
 		o := r.put(newOrder(1, 1)) // behind all replays
-		eventually(t, "the last order is there", func() bool {
+		eventually.True(t, "the last order is there", func() bool {
 			list, _ := r.list(1)
 			return len(list) > 0 && list[0] == o[0]
 		})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/lease"
 	"github.com/octopay/octopay/syncer/source"
@@ -45,17 +46,17 @@ func TestTheAgeOfMarksIsToldByWhoeverCollects(t *testing.T) {
 			return v > least
 		}
 	}
-	eventually(t, "marks are made", func() bool { _, ok := age(); return ok })
+	eventually.True(t, "marks are made", func() bool { _, ok := age(); return ok })
 	src.unstamped.Store(true)
-	eventually(t, "lives fail", func() bool { return src.failed.Load() > 2 })
-	eventually(t, "the age grows", above(3))
+	eventually.True(t, "lives fail", func() bool { return src.failed.Load() > 2 })
+	eventually.True(t, "the age grows", above(3))
 	src.unstamped.Store(false)
-	eventually(t, "it is young again", func() bool { v, _ := age(); return v < 3 })
+	eventually.True(t, "it is young again", func() bool { v, _ := age(); return v < 3 })
 	table.silent.Store(true)
-	eventually(t, "it waits, though nobody has its lease", func() bool {
+	eventually.True(t, "it waits, though nobody has its lease", func() bool {
 		return service.States()["collector/uid-a"] != "running" && table.asked.Load() > 10
 	})
-	eventually(t, "the age grows", above(3))
+	eventually.True(t, "the age grows", above(3))
 
 	// Another process takes the name, which the first one hears when it asks again.
 	end, held, over := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -68,14 +69,14 @@ func TestTheAgeOfMarksIsToldByWhoeverCollects(t *testing.T) {
 	}()
 	<-held
 	table.silent.Store(false)
-	eventually(t, "the other one tells", func() bool { _, ok := age(); return !ok })
+	eventually.True(t, "the other one tells", func() bool { _, ok := age(); return !ok })
 	// Before it publishes anything.
 	src.shut.Store(true)
 	close(end)
 	if err := <-over; err != nil {
 		t.Error(err)
 	}
-	eventually(t, "it tells how old the mark in the stream is", func() bool { v, ok := age(); return ok && v > 3 })
+	eventually.True(t, "it tells how old the mark in the stream is", func() bool { v, ok := age(); return ok && v > 3 })
 }
 
 // faulty is a source that fails.

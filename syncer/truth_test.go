@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -24,7 +25,7 @@ func TestFault16NoMarkPassesARowThatIsNotStored(t *testing.T) {
 	complete := func(at schema.Millis) func() bool {
 		return func() bool { _, until := r.list(1001); return until > at }
 	}
-	eventually(t, "the list is complete", complete(first[0].UpdatedAt))
+	eventually.True(t, "the list is complete", complete(first[0].UpdatedAt))
 
 	js, err := jetstream.New(r.nc)
 	if err != nil {
@@ -46,14 +47,14 @@ func TestFault16NoMarkPassesARowThatIsNotStored(t *testing.T) {
 	big := newOrder(9527, 1001)
 	big.Metadata = `{"k":"` + strings.Repeat("x", 1000) + `"}`
 	refused := r.put(big)
-	eventually(t, "the row is refused", func() bool { return r.lines.has("publish rows") })
+	eventually.True(t, "the row is refused", func() bool { return r.lines.has("publish rows") })
 	// Marks are stored still, of every life of the collector.
 	s := r.stream()
 	before, err := s.Info(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "marks are stored", func() bool {
+	eventually.True(t, "marks are stored", func() bool {
 		info, err := s.Info(t.Context())
 		return err == nil && info.Last > before.Last+3
 	})
@@ -62,7 +63,7 @@ func TestFault16NoMarkPassesARowThatIsNotStored(t *testing.T) {
 		t.Errorf("%d orders, complete until %d, but an order of %d is stored nowhere", len(list), until, refused[0].UpdatedAt)
 	}
 	limit(-1)
-	eventually(t, "the list is complete", complete(refused[0].UpdatedAt))
+	eventually.True(t, "the list is complete", complete(refused[0].UpdatedAt))
 	r.equal()
 }
 
@@ -74,7 +75,7 @@ func TestCompleteUntilWaitsForATransactionHeldOpen(t *testing.T) {
 	r.seed()
 	r.run(r.service(stream.Config{}))
 	first := r.put(newOrder(9527, 1001))
-	eventually(t, "the list is complete", func() bool { _, until := r.list(1001); return until > first[0].UpdatedAt })
+	eventually.True(t, "the list is complete", func() bool { _, until := r.list(1001); return until > first[0].UpdatedAt })
 
 	// No connection of ours can be idle in a transaction for so long.
 	place := r.c.Map().Database(shardmap.UID, r.c.Map().Locate(9527).Database)
@@ -94,14 +95,14 @@ func TestCompleteUntilWaitsForATransactionHeldOpen(t *testing.T) {
 	}
 	w.create(held)
 	// Long beyond the second that stamps lie back anyway.
-	eventually(t, "time passes", func() bool {
+	eventually.True(t, "time passes", func() bool {
 		if _, until := r.list(1001); until > held.UpdatedAt {
 			t.Fatalf("complete until %d, but a transaction stamped %d is open", until, held.UpdatedAt)
 		}
 		return schema.MillisOf(time.Now()) > held.UpdatedAt+3000
 	})
 	w.commit()
-	eventually(t, "the list is complete", func() bool {
+	eventually.True(t, "the list is complete", func() bool {
 		list, until := r.list(1001)
 		if until > held.UpdatedAt && len(list) != 2 {
 			t.Fatalf("complete until %d, but the order of %d isn't there", until, held.UpdatedAt)

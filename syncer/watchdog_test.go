@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
@@ -80,7 +81,7 @@ func TestFault21AConsumerThatStandsStillIsNoticed(t *testing.T) {
 	heals := func(t *testing.T, o schema.Order, stop func()) {
 		t.Helper()
 		begin := time.Now()
-		eventually(t, "it heals by itself", func() bool { _, until := r.list(1); return until > o.UpdatedAt })
+		eventually.True(t, "it heals by itself", func() bool { _, until := r.list(1); return until > o.UpdatedAt })
 		stop()
 		t.Logf("healed after %s, the lag was up to %.1f s", time.Since(begin).Round(100*time.Millisecond), highest)
 		if list, _ := r.list(1); len(list) == 0 || list[0] != o {
@@ -88,7 +89,7 @@ func TestFault21AConsumerThatStandsStillIsNoticed(t *testing.T) {
 		}
 	}
 	// The server's clock is read every few seconds, and marks can come after the order.
-	eventually(t, "the lag is known", func() bool { _, ok, err := lag(); return ok && err == nil })
+	eventually.True(t, "the lag is known", func() bool { _, ok, err := lag(); return ok && err == nil })
 	t.Run("paused", func(t *testing.T) {
 		highest = 0
 		stop := until(t, sample)
@@ -100,7 +101,7 @@ func TestFault21AConsumerThatStandsStillIsNoticed(t *testing.T) {
 			return err
 		})
 		o := r.put(newOrder(9527, 1))
-		eventually(t, "it is counted", func() bool { return stalls() == 1 })
+		eventually.True(t, "it is counted", func() bool { return stalls() == 1 })
 		heals(t, o[0], stop)
 		if highest < 3 {
 			t.Errorf("the lag was never above %f s: nothing stood still", highest)
@@ -153,14 +154,14 @@ func TestFault21AFrozenLogIsNoticed(t *testing.T) {
 		t.Helper()
 		return metric(t, reg, "octopay_mirror_stalls_total")["collector/uid-a"]
 	}
-	eventually(t, "it is counted", func() bool {
+	eventually.True(t, "it is counted", func() bool {
 		if _, until := r.list(1); until > o[0].UpdatedAt && stalls() == 0 {
 			t.Fatalf("complete until %d, but nothing of %d was read", until, o[0].UpdatedAt)
 		}
 		return stalls() == 1
 	})
 	t.Logf("noticed after %s", time.Since(begin).Round(100*time.Millisecond))
-	eventually(t, "it heals by itself", func() bool { _, until := r.list(1); return until > o[0].UpdatedAt })
+	eventually.True(t, "it heals by itself", func() bool { _, until := r.list(1); return until > o[0].UpdatedAt })
 	r.equal()
 	if !r.lines.has("not even a heartbeat") {
 		t.Error("it wasn't said")

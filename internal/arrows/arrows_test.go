@@ -30,6 +30,7 @@ var below = map[string][]string{
 	"idgen":               {"slot"},
 	"internal/dberr":      {},
 	"internal/faultproxy": {},
+	"internal/eventually": {},
 	"internal/arrows":     {},
 	"internal/command":    {}, // how a program with commands reads its call, and ends
 	"internal/twins":      {},
@@ -40,7 +41,7 @@ var below = map[string][]string{
 	"ordersvc":            {"cluster", "idgen", "internal/dberr", "lane", "lease", "schema", "shardmap", "slot"},
 	"syncer":              {"cluster", "idgen", "internal/dberr", "lease", "schema", "shardmap", "slot"},
 	"httpapi":             {"", "cluster", "idgen", "lane", "lease", "ordersvc", "schema", "shardmap", "slot", "syncer"},
-	"services":            {"", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/localstack", "lane", "lease", "ordersvc", "schema", "shardmap", "slot", "syncer"},
+	"services":            {"", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/eventually", "internal/localstack", "lane", "lease", "ordersvc", "schema", "shardmap", "slot", "syncer"},
 	// Traffic, baselines and what they measure; nobody uses it.
 	"loadtest": {"", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/localstack", "lane", "lease", "ordersvc", "schema", "services", "shardmap", "slot", "syncer"},
 	// Real engines for tests and for people; of the programs only quickstart and the load

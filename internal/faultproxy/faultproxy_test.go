@@ -11,10 +11,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/shardmap"
@@ -77,7 +77,7 @@ func (b *bench) conn(t *testing.T) (*sql.Conn, int64) {
 // happen any more.
 func (b *bench) gone(t *testing.T, id int64) {
 	t.Helper()
-	eventually(t, "the server ends the connection", func() bool {
+	eventually.True(t, "the server ends the connection", func() bool {
 		return b.count(t, "information_schema.processlist WHERE id = ?", id) == 0
 	})
 }
@@ -88,17 +88,6 @@ func (b *bench) count(t *testing.T, from string, args ...any) (n int) {
 		t.Fatal(err)
 	}
 	return n
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
 }
 
 var points = []faultproxy.Point{

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/faultproxy"
 )
 
@@ -145,15 +146,15 @@ func TestAFrozenProxyPassesNothingAndClosesNothing(t *testing.T) {
 	newcomer := dial(t, p)
 	say(t, newcomer, "hello")
 	silent(t, newcomer)
-	eventually(t, "three connections meet the freeze", func() bool { return p.Frozen() == 3 })
-	eventually(t, "a packet, an end and a beginning wait", func() bool { return p.Traffic(faultproxy.ToServer).Held == 3 })
+	eventually.True(t, "three connections meet the freeze", func() bool { return p.Frozen() == 3 })
+	eventually.True(t, "a packet, an end and a beginning wait", func() bool { return p.Traffic(faultproxy.ToServer).Held == 3 })
 	if server.ends() != 0 || p.Accepted() != 2 || p.Traffic(faultproxy.ToServer).Bytes != 12 {
 		t.Errorf("%d ends, %d connections, %+v", server.ends(), p.Accepted(), p.Traffic(faultproxy.ToServer))
 	}
 	p.Freeze(false)
 	hear(t, first, "within")
 	hear(t, newcomer, "hello")
-	eventually(t, "the end comes", func() bool { return server.ends() == 1 })
+	eventually.True(t, "the end comes", func() bool { return server.ends() == 1 })
 	if p.Accepted() != 3 || p.Frozen() != 3 {
 		t.Errorf("%d connections, %d frozen", p.Accepted(), p.Frozen())
 	}
@@ -165,7 +166,7 @@ func TestOneWayFrozen(t *testing.T) {
 	c := dial(t, p)
 	p.Freeze(true, faultproxy.ToClient)
 	say(t, c, "x")
-	eventually(t, "the answer waits", func() bool { return p.Traffic(faultproxy.ToClient).Held == 1 })
+	eventually.True(t, "the answer waits", func() bool { return p.Traffic(faultproxy.ToClient).Held == 1 })
 	silent(t, c)
 	if n := p.Traffic(faultproxy.ToServer).Bytes; n != 1 {
 		t.Errorf("%d bytes reached the server", n)
@@ -204,7 +205,7 @@ func TestAGroupFrozen(t *testing.T) {
 	}
 	say(t, one, "within")
 	silent(t, one)
-	eventually(t, "its packet waits", func() bool { return group.Held() == 1 })
+	eventually.True(t, "its packet waits", func() bool { return group.Held() == 1 })
 	if n := p.Traffic(faultproxy.ToServer).Held + p.Traffic(faultproxy.ToClient).Held; n != 0 {
 		t.Errorf("%d packets of all are held", n)
 	}
@@ -215,9 +216,9 @@ func TestAGroupFrozen(t *testing.T) {
 	// One that is gone is counted with what was held of it, and frozen no more.
 	group.Freeze(true)
 	say(t, one, "last")
-	eventually(t, "its packet waits", func() bool { return group.Held() == 2 })
+	eventually.True(t, "its packet waits", func() bool { return group.Held() == 2 })
 	p.CutAll()
-	eventually(t, "nobody is left", func() bool { return group.Freeze(false) == 0 })
+	eventually.True(t, "nobody is left", func() bool { return group.Freeze(false) == 0 })
 	if n := group.Held(); n < 2 {
 		t.Errorf("%d packets were held, want 2", n)
 	}
@@ -232,7 +233,7 @@ func TestAFrozenStatementRunsWhenItIsThawed(t *testing.T) {
 		_, err := conn.ExecContext(t.Context(), "INSERT INTO "+b.table+" VALUES (1)")
 		answer <- err
 	}()
-	eventually(t, "the statement waits", func() bool { return b.proxy.Traffic(faultproxy.ToServer).Held == 1 })
+	eventually.True(t, "the statement waits", func() bool { return b.proxy.Traffic(faultproxy.ToServer).Held == 1 })
 	if n := b.count(t, b.table); n != 0 {
 		t.Error("it ran")
 	}
@@ -292,7 +293,7 @@ func TestAProxyEndsWhateverIsWrong(t *testing.T) {
 			for _, c := range over {
 				say(t, c, "within")
 			}
-			eventually(t, "they wait", func() bool {
+			eventually.True(t, "they wait", func() bool {
 				n := p.Traffic(faultproxy.ToServer)
 				return n.Held+n.Slowed+n.Delayed >= len(over)
 			})
@@ -313,7 +314,7 @@ func TestACutGoesThroughAFreeze(t *testing.T) {
 	hear(t, first, "x")
 	p.Freeze(true)
 	newcomer := dial(t, p)
-	eventually(t, "both are frozen", func() bool { return p.Frozen() == 2 })
+	eventually.True(t, "both are frozen", func() bool { return p.Frozen() == 2 })
 	if n := p.CutAll(); n != 2 {
 		t.Errorf("%d connections cut, want 2", n)
 	}

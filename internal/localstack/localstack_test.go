@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/shardmap"
 	"go.uber.org/goleak"
@@ -46,12 +47,12 @@ func schemas(t *testing.T, s *localstack.Stack) (n int) {
 
 func stream(t *testing.T, s *localstack.Stack) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(s.NATSURL)
+	nc, err := nats.Connect(s.NATSURL, nats.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,15 +389,13 @@ func TestUpStartsWhatHasEnded(t *testing.T) {
 	up := do("up")
 	logged := func(want string) {
 		t.Helper()
-		for limit := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		eventually.Nil(t, "the log has "+want, func() error {
 			text, err := os.ReadFile(filepath.Join(dir, "supervisor.log"))
-			if err == nil && regexp.MustCompile(want).Match(text) {
-				return
+			if err == nil && !regexp.MustCompile(want).Match(text) {
+				err = fmt.Errorf("it is\n%s", text)
 			}
-			if time.Now().After(limit) {
-				t.Fatalf("the log lacks %s (%v):\n%s", want, err, text)
-			}
-		}
+			return err
+		})
 	}
 	for _, servers := range [][]string{{"bid-a"}, {"uid-a", "nats"}} {
 		killed := map[string]int{}
@@ -484,7 +483,7 @@ func TestUpAndDown(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if nc, err := nats.Connect(env()["OCTOPAY_NATS_URL"]); err != nil {
+	if nc, err := nats.Connect(env()["OCTOPAY_NATS_URL"], nats.Timeout(30*time.Second)); err != nil {
 		t.Error(err)
 	} else {
 		nc.Close()

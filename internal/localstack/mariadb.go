@@ -177,7 +177,7 @@ func openSQL(address, user, password string) *sql.DB {
 	c := mysql.NewConfig()
 	c.Net, c.Addr, c.User, c.Passwd = "tcp", address, user, password
 	c.ParseTime, c.InterpolateParams = true, true
-	c.Timeout = 5 * time.Second
+	c.Timeout = 30 * time.Second
 	// What a test left in a transaction keeps its tables; that is to become an error.
 	c.Params = map[string]string{"lock_wait_timeout": "20"}
 	c.Logger = silent{} // a server that isn't there yet is no news

@@ -64,7 +64,7 @@ func (n natsServer) command() *exec.Cmd {
 }
 
 func (n natsServer) ready(ctx context.Context) error {
-	nc, err := nats.Connect(n.url(), nats.Timeout(2*time.Second), nats.NoReconnect())
+	nc, err := nats.Connect(n.url(), nats.Timeout(30*time.Second), nats.NoReconnect())
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (n natsServer) ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	_, err = js.AccountInfo(ctx)
 	return err
@@ -82,7 +82,7 @@ func (n natsServer) ready(ctx context.Context) error {
 // dropStreams deletes the streams, key-value buckets included, whose name begins
 // with prefix.
 func dropStreams(ctx context.Context, url, prefix string) error {
-	nc, err := nats.Connect(url, nats.Timeout(5*time.Second), nats.NoReconnect())
+	nc, err := nats.Connect(url, nats.Timeout(30*time.Second), nats.NoReconnect())
 	if err != nil {
 		return err
 	}

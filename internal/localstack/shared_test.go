@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/octopay/octopay/internal/eventually"
 )
 
 func (u *sharer) leave() {
@@ -21,17 +23,6 @@ func (u *sharer) leave() {
 	defer u.mu.Unlock()
 	u.use.unlock()
 	u.use = nil
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // answers says whether all servers of a state do.
@@ -96,7 +87,7 @@ func TestSharedServersLiveAsLongAsTheirUsers(t *testing.T) {
 		}
 	}
 	b.leave()
-	eventually(t, "the supervisor ends after its last user", func() bool { return !first.alive() })
+	eventually.True(t, "the supervisor ends after its last user", func() bool { return !first.alive() })
 	if s := left(t, first); s != nil {
 		t.Errorf("servers outlive it: %v", s)
 	}
@@ -112,7 +103,7 @@ func TestSharedServersLiveAsLongAsTheirUsers(t *testing.T) {
 		t.Error("the same supervisor again")
 	}
 	c.leave()
-	eventually(t, "the second one ends too", func() bool { return !again.alive() })
+	eventually.True(t, "the second one ends too", func() bool { return !again.alive() })
 }
 
 func TestACrashedRunIsReplaced(t *testing.T) {
@@ -124,7 +115,7 @@ func TestACrashedRunIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if runtime.GOOS == "linux" {
-		eventually(t, "the servers die with their supervisor", func() bool { return left(t, crashed) == nil })
+		eventually.True(t, "the servers die with their supervisor", func() bool { return left(t, crashed) == nil })
 	}
 	old := data(t, dir)
 	fresh := join(t, b, dir)
@@ -133,7 +124,7 @@ func TestACrashedRunIsReplaced(t *testing.T) {
 	}
 	a.leave()
 	b.leave()
-	eventually(t, "it ends", func() bool { return !fresh.alive() })
+	eventually.True(t, "it ends", func() bool { return !fresh.alive() })
 }
 
 // A server that a test broke is not for the next test, and the log says what happened,
@@ -152,7 +143,7 @@ func TestABrokenSharedServerEndsAllAndIsSaid(t *testing.T) {
 	if err := killed.signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all end", func() bool { return !broken.alive() && left(t, broken) == nil })
+	eventually.True(t, "all end", func() bool { return !broken.alive() && left(t, broken) == nil })
 	fresh := join(t, b, dir)
 	text, err := os.ReadFile(logFile(dir))
 	want := fmt.Sprintf("bid-a (process %d) ended by itself: signal: killed; all end now", killed.Pid)
@@ -161,7 +152,7 @@ func TestABrokenSharedServerEndsAllAndIsSaid(t *testing.T) {
 	}
 	a.leave()
 	b.leave()
-	eventually(t, "it ends", func() bool { return !fresh.alive() })
+	eventually.True(t, "it ends", func() bool { return !fresh.alive() })
 }
 
 func TestTheLogOfSupervisorsIsBounded(t *testing.T) {
@@ -203,7 +194,7 @@ func TestAStaleStateHarmsNobody(t *testing.T) {
 	u := &sharer{grace: grace}
 	s := join(t, u, dir)
 	u.leave()
-	eventually(t, "it ends", func() bool { return !s.alive() })
+	eventually.True(t, "it ends", func() bool { return !s.alive() })
 
 	kept := t.TempDir()
 	if err := errors.Join(writeJSON(stateFile(kept), stale), writeJSON(filepath.Join(kept, "plan.json"), plan{})); err != nil {
@@ -225,7 +216,7 @@ func TestNobodyJoinsWhatEnds(t *testing.T) {
 	dir := t.TempDir()
 	supervisors := map[int]state{}
 	pauses := []time.Duration{0, 2 * grace, 10 * grace, 100 * grace}
-	for i, limit := 0, time.Now().Add(30*time.Second); i < len(pauses) || len(supervisors) < 2 && time.Now().Before(limit); i++ {
+	for i, limit := 0, time.Now().Add(2*time.Minute); i < len(pauses) || len(supervisors) < 2 && time.Now().Before(limit); i++ {
 		users := []*sharer{{grace: grace}, {grace: grace}}
 		var wait sync.WaitGroup
 		for _, u := range users {
@@ -248,7 +239,7 @@ func TestNobodyJoinsWhatEnds(t *testing.T) {
 		<-time.After(pauses[i%len(pauses)]) // to meet another moment of the end
 	}
 	for _, s := range supervisors {
-		eventually(t, "each ends", func() bool { return !s.alive() && left(t, s) == nil })
+		eventually.True(t, "each ends", func() bool { return !s.alive() && left(t, s) == nil })
 	}
 	if len(supervisors) < 2 {
 		t.Errorf("%d supervisors: none ended between two users", len(supervisors))

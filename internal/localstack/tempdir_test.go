@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 )
 
@@ -37,13 +38,11 @@ func TestATemporaryDirectoryOfAKilledProcessIsRemovedLater(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	left := ""
-	for limit := time.Now().Add(30 * time.Second); left == ""; time.Sleep(5 * time.Millisecond) {
+	eventually.True(t, "the other process makes a directory", func() bool {
 		text, _ := os.ReadFile(says)
 		left = string(text)
-		if time.Now().After(limit) {
-			t.Fatal("the other process made no directory")
-		}
-	}
+		return left != ""
+	})
 	is := func(dir string, there bool) {
 		t.Helper()
 		if _, err := os.Stat(dir); (err == nil) != there || err != nil && !errors.Is(err, os.ErrNotExist) {

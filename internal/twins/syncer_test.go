@@ -292,7 +292,7 @@ var applying = []twin{
 		file:    "syncer/metrics.go",
 		with:    "	m.at = 0\n",
 		without: "",
-		pkg:     "syncer", test: "TestTheAgeOfMarksIsToldByWhoeverCollects", says: "not within 60 s: the other one tells",
+		pkg:     "syncer", test: "TestTheAgeOfMarksIsToldByWhoeverCollects", says: "not within 1m30s: the other one tells",
 	},
 	{
 		guard:   "the age of marks is known from a life's start on",
@@ -320,7 +320,7 @@ var applying = []twin{
 		file:    "syncer/apply/applier.go",
 		with:    "if server, ok := g.lacks(state.Marks); ok {",
 		without: "if server, ok := g.lacks(state.Marks); ok && server == \"\" {",
-		pkg:     "syncer", test: "TestADatabaseMadeAnewIsNotComplete", says: "not within 60 s: it is said",
+		pkg:     "syncer", test: "TestADatabaseMadeAnewIsNotComplete", says: "not within 1m30s: it is said",
 	},
 	{
 		guard:   "a mark of another incarnation counts for nothing",

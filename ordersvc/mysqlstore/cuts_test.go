@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/ordersvc/storetest"
@@ -73,7 +74,7 @@ func awayInFlight(t *testing.T, w *world) {
 		t.Errorf("the order is stored %d times: the fault did not happen", n)
 	}
 	w.proxy.Refuse(false)
-	until(t, "one may try again", func() bool { return w.cluster.Database(shardmap.UID, 5).Writable() == nil })
+	eventually.True(t, "one may try again", func() bool { return w.cluster.Database(shardmap.UID, 5).Writable() == nil })
 	w.made(t, o, w.insert(o)[0])
 }
 
@@ -85,7 +86,7 @@ func killedIdle(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	w.exec(t, fmt.Sprintf("KILL %d", id))
-	until(t, "the connection is gone", func() bool {
+	eventually.True(t, "the connection is gone", func() bool {
 		return w.number(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", id) == 0
 	})
 	o := storetest.Order(storetest.Buyer(5, 3), "killed")

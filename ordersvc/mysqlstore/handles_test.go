@@ -12,6 +12,7 @@ import (
 
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/lane"
@@ -89,7 +90,7 @@ func TestANewerMapWhileOrdersAreWritten(t *testing.T) {
 	if w.cluster.Map().Hash() != second.Hash() || next.Accepted() == 0 {
 		t.Errorf("epoch %d is in use, %d connections to the new address", w.cluster.Map().Epoch(), next.Accepted())
 	}
-	until(t, "the old connection is gone", func() bool {
+	eventually.True(t, "the old connection is gone", func() bool {
 		return w.number(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", old) == 0
 	})
 	before := w.packets() // of the old address
@@ -166,7 +167,7 @@ func TestALockedUpDatabaseDoesNotStarveItsNeighbours(t *testing.T) {
 			})
 		}
 	}
-	until(t, "transactions wait in both", func() bool {
+	eventually.True(t, "transactions wait in both", func() bool {
 		return w.number(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE ? AND state = 'Statistics'", "SELECT IF(COUNT(IF(epoch%") >= 2
 	})
 	// Until the locked ones have come back for a place.

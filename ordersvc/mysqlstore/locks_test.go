@@ -11,6 +11,7 @@ import (
 
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/internal/dberr"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/lane"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/ordersvc/storetest"
@@ -32,11 +33,11 @@ func cutInLockWait(t *testing.T, w *world) {
 				held := h.insert(t, w.table(o.UID), o)
 				results := make(chan []ordersvc.Result)
 				go func() { results <- w.insert(o, neighbour) }()
-				until(t, "the insert waits", func() bool { return w.waiting(t, w.table(o.UID)) == 1 })
+				eventually.True(t, "the insert waits", func() bool { return w.waiting(t, w.table(o.UID)) == 1 })
 				if n := w.proxy.CutAll(); n == 0 {
 					t.Fatal("nothing was cut")
 				}
-				until(t, "that many wait", func() bool { return w.waiting(t, w.table(o.UID)) >= attempts })
+				eventually.True(t, "that many wait", func() bool { return w.waiting(t, w.table(o.UID)) >= attempts })
 				h.exec(t, end)
 				r := <-results
 				w.made(t, neighbour, r[1])
@@ -45,7 +46,7 @@ func cutInLockWait(t *testing.T, w *world) {
 				} else if r[0].Err != nil || !r[0].Taken || r[0].Order != held {
 					t.Errorf("got %+v, want the holder's order", r[0])
 				}
-				until(t, "nobody waits any more", func() bool { return w.waiting(t, w.table(o.UID)) == 0 })
+				eventually.True(t, "nobody waits any more", func() bool { return w.waiting(t, w.table(o.UID)) == 0 })
 				if n := w.count(t, o); n != 1 {
 					t.Errorf("the key is stored %d times", n)
 				}
@@ -164,7 +165,7 @@ func oppositeOrder(t *testing.T, w *world) {
 			t.Fatal("sorted rows deadlocked")
 		}
 	}
-	until(t, "a deadlock of rows in the order of arrival", func() bool { return race(false) > 0 })
+	eventually.True(t, "a deadlock of rows in the order of arrival", func() bool { return race(false) > 0 })
 }
 
 // A real deadlock, in which the packet is the victim: it runs again, and whoever was
@@ -181,7 +182,7 @@ func deadlocked(t *testing.T, w *world) {
 	before := w.deadlocks(t)
 	results := make(chan []ordersvc.Result)
 	go func() { results <- w.insert(b, a, neighbour) }()
-	until(t, "the insert has a and waits for b", func() bool { return w.waiting(t, w.table(uid)) == 1 })
+	eventually.True(t, "the insert has a and waits for b", func() bool { return w.waiting(t, w.table(uid)) == 1 })
 	hisA := h.insert(t, w.table(uid), a)
 	h.exec(t, "COMMIT")
 	r := <-results

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/internal/faultproxy"
@@ -95,16 +94,6 @@ func (w *world) absent(t testing.TB, o schema.Order) {
 	t.Helper()
 	if n := w.count(t, o); n != 0 {
 		t.Errorf("order %s is stored %d times, want none", o.OutTradeNo, n)
-	}
-}
-
-// until polls for something that another session does.
-func until(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !done(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it did not happen: %s", what)
-		}
 	}
 }
 

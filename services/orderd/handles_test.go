@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/services/internal/boottest"
 	"github.com/octopay/octopay/shardmap"
@@ -54,22 +55,6 @@ func create(t *testing.T, api string, uid int64, number string) (int, string) {
 	return resp.StatusCode, said.Code
 }
 
-func eventually(t *testing.T, what string, holds func() bool) time.Duration {
-	t.Helper()
-	start := time.Now()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(30 * time.Second)
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
-	return time.Since(start)
-}
-
 // Fault 28 and 31. Of two servers one freezes, and one crashes: the keys of its databases
 // are answered with shard_unavailable, soon at once, all others notice nothing, readiness
 // names what is away and ends only when nothing is left.
@@ -104,7 +89,7 @@ func TestOneServerAway(t *testing.T) {
 		}
 	}
 	ready := func() bool { s := readyz(t, ops); return s.code == 200 && s.Unavailable == nil && s.ReadOnly == nil }
-	eventually(t, "all serve", ready)
+	eventually.True(t, "all serve", ready)
 	all("uid-a", 201, "")
 	all("uid-b", 201, "")
 
@@ -125,7 +110,7 @@ func TestOneServerAway(t *testing.T) {
 				t.Errorf("the first order was answered %d %s", status, code)
 			}
 			t.Logf("the first was answered after %s: %d %s", time.Since(start), status, code)
-			eventually(t, "readiness names its databases", func() bool {
+			eventually.True(t, "readiness names its databases", func() bool {
 				s := readyz(t, ops)
 				return s.code == 200 && s.Status == "ready" && slices.Equal(s.Unavailable, theirs)
 			})
@@ -136,7 +121,7 @@ func TestOneServerAway(t *testing.T) {
 			if err := f.end(); err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("all serve again after %s", eventually(t, "all serve again", ready))
+			t.Logf("all serve again after %s", eventually.True(t, "all serve again", ready))
 			all("uid-b", 201, "")
 		})
 	}
@@ -146,14 +131,14 @@ func TestOneServerAway(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "it isn't ready", func() bool { s := readyz(t, ops); return s.code == 503 && s.Status == "unavailable" })
+		eventually.True(t, "it isn't ready", func() bool { s := readyz(t, ops); return s.code == 503 && s.Status == "unavailable" })
 		all("uid-b", 503, "shard_unavailable")
 		for _, name := range []string{"uid-a", "uid-b"} {
 			if err := stack.Server(name).Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "all serve again", ready)
+		eventually.True(t, "all serve again", ready)
 		all("uid-a", 201, "")
 		all("uid-b", 201, "")
 	})

@@ -2,8 +2,8 @@ package main
 
 import (
 	"testing"
-	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/ordersvc/mysqlstore"
@@ -26,7 +26,7 @@ func store(t *testing.T, stack *localstack.Stack, number string) {
 	if r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	eventually(t, "order "+number+" is in the mirror", func() bool {
+	eventually.True(t, "order "+number+" is in the mirror", func() bool {
 		page, err := mirrored.NewSQL(c).List(t.Context(), mirrored.Query{BID: o.BID, OutTradeNo: number, Before: 1<<63 - 1, Limit: 10})
 		if err != nil {
 			t.Fatal(err)
@@ -36,20 +36,6 @@ func store(t *testing.T, stack *localstack.Stack, number string) {
 		}
 		return len(page.Orders) == 1
 	})
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(30 * time.Second)
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
 }
 
 // A newer map gives both servers another address: the mirror goes on there.
@@ -82,7 +68,7 @@ func TestItFollowsANewerMap(t *testing.T) {
 	for program.Await(t, "shard map")["epoch"] != 2.0 {
 	}
 	// What this test itself connects to the proxies comes later.
-	eventually(t, "both new addresses are used", func() bool { return uid.Accepted() > 0 && bid.Accepted() > 0 })
+	eventually.True(t, "both new addresses are used", func() bool { return uid.Accepted() > 0 && bid.Accepted() > 0 })
 	store(t, &moved, "after")
 	if err := program.Stop(); err != nil {
 		t.Errorf("it ended with %v", err)

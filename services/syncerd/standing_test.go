@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/services/internal/boottest"
 	"github.com/octopay/octopay/shardmap"
@@ -58,16 +60,16 @@ func TestReadinessNamesWhatStandsStill(t *testing.T) {
 				t.Logf("%s: %+v", what, readyz())
 			}
 		}()
-		eventually(t, what, names(want))
+		eventually.True(t, what, names(want))
 	}
 	check("all goes on", nil)
 	store(t, stack, "before")
-	nc, err := nats.Connect(stack.NATSURL)
+	nc, err := nats.Connect(stack.NATSURL, nats.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +135,7 @@ func TestReadinessNamesWhatStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	parts := stack.Map.Size() + 2
-	eventually(t, "it isn't ready", func() bool {
+	eventually.True(t, "it isn't ready", func() bool {
 		s := readyz()
 		return s.code == 503 && s.Status == "unavailable" && len(s.Standing) == parts
 	})

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/source"
@@ -128,7 +129,7 @@ func heldOpen(t *testing.T, r *rig) {
 			}
 			must(h.commit())
 			var after source.Stamp
-			eventually(t, "stamps go on", func() error {
+			eventually.Nil(t, "stamps go on", func() error {
 				pause(source.StampInterval)
 				if after = r.stamp(clock); after.At <= h.at {
 					return errNotYet
@@ -204,7 +205,7 @@ func stampsAreTrue(t *testing.T, r *rig) {
 		t.Errorf("%d commits, %d before a stamp, %d behind: the test shows nothing", commits.Load(), passed, behind)
 	}
 	// At rest a stamp is at most the whole second of somebody's start behind.
-	eventually(t, "stamps follow the clock", func() error {
+	eventually.Nil(t, "stamps follow the clock", func() error {
 		pause(source.StampInterval)
 		if s := r.stamp(clock); s.At < s.Now-1000 {
 			return errNotYet
@@ -234,7 +235,7 @@ func notFresh(t *testing.T, r *rig) {
 	})
 	defer wg.Wait()
 	defer cancel()
-	eventually(t, "the poller is at work", func() error {
+	eventually.Nil(t, "the poller is at work", func() error {
 		_, err := clock.Stamp(t.Context())
 		if errors.Is(err, source.ErrNotFresh) {
 			return nil
@@ -304,7 +305,7 @@ func justNow(t *testing.T, r *rig) {
 		t.Fatal(err)
 	}
 	var started float64
-	eventually(t, "the transaction is listed", func() error {
+	eventually.Nil(t, "the transaction is listed", func() error {
 		pause(source.StampInterval)
 		return r.src.db.QueryRowContext(t.Context(), "SELECT UNIX_TIMESTAMP(trx_started) FROM information_schema.innodb_trx "+
 			"WHERE trx_mysql_thread_id = ?", thread(t, h.conn)).Scan(&started)
@@ -341,7 +342,7 @@ func justNow(t *testing.T, r *rig) {
 	if _, err := clock.conn.ExecContext(t.Context(), "SET timestamp = DEFAULT"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "stamps go on", func() error {
+	eventually.Nil(t, "stamps go on", func() error {
 		pause(source.StampInterval)
 		if s := r.stamp(clock); s.At != s.Now {
 			return errNotYet

@@ -157,20 +157,4 @@ func newOrder(uid int64) schema.Order {
 	}
 }
 
-// eventually polls until ok is nil.
-func eventually(t testing.TB, what string, f func() error) {
-	t.Helper()
-	end := time.Now().Add(60 * time.Second)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("not within 60 s: %s: %v", what, err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 var errNotYet = errors.New("not yet")

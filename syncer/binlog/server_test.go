@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -166,11 +167,11 @@ func killed(t *testing.T, r *rig) {
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the server answers", func() error { return r.admin.PingContext(t.Context()) })
+	eventually.Nil(t, "the server answers", func() error { return r.admin.PingContext(t.Context()) })
 	second := newOrder(12)
 	r.insertOrder(second)
 	var again source.Reader
-	eventually(t, "it is opened", func() (err error) { again, err = r.src.Open(t.Context(), end); return err })
+	eventually.Nil(t, "it is opened", func() (err error) { again, err = r.src.Open(t.Context(), end); return err })
 	t.Cleanup(func() { _ = again.Close() })
 	if diff := cmp.Diff([]schema.Order{second}, rowsOf(r.until(again, r.here())).Orders); diff != "" {
 		t.Errorf("orders differ:\n%s", diff)
@@ -207,7 +208,7 @@ func purged(t *testing.T, r *rig) {
 	}
 	all := logs()
 	newest := all[len(all)-1]
-	eventually(t, "the old logs are gone", func() error {
+	eventually.Nil(t, "the old logs are gone", func() error {
 		r.exec("PURGE BINARY LOGS TO '" + newest + "'") // a log that a replica still reads stays
 		if logs()[0] != newest {
 			return errNotYet

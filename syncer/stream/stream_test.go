@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/syncer/source"
@@ -43,26 +44,11 @@ func ensure(t *testing.T, s *Stream) Info {
 	t.Helper()
 	// The first answer of a server that has just started can take a moment.
 	var info Info
-	eventually(t, "the stream is there", func() (err error) {
+	eventually.Nil(t, "the stream is there", func() (err error) {
 		info, err = s.Ensure(t.Context())
 		return err
 	})
 	return info
-}
-
-func eventually(t *testing.T, what string, f func() error) {
-	t.Helper()
-	end := time.Now().Add(30 * time.Second)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s: %v", what, err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
 }
 
 func writer(t *testing.T, s *Stream, server string) *Writer {
@@ -486,7 +472,7 @@ func TestABrokenConnectionEndsWritersAndReaders(t *testing.T) {
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the connection is back", func() error { _, err := s.Info(t.Context()); return err })
+	eventually.Nil(t, "the connection is back", func() error { _, err := s.Info(t.Context()); return err })
 	if _, err := w.Rows(t.Context(), []Packed{{Data: []byte("x")}}); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("rows after the break: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/shardmap"
 )
@@ -51,7 +52,7 @@ func (r *Running) Log() string { return r.log.String() }
 // Await returns the next line that it logs with this msg.
 func (r *Running) Await(t testing.TB, msg string) map[string]any {
 	t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(eventually.Patience)
 	for {
 		select {
 		case m := <-r.log.lines:
@@ -75,16 +76,12 @@ func (r *Running) Listening(t testing.TB) string {
 // Ready waits until the program whose ops port is at base says that it is ready.
 func Ready(t testing.TB, base string) {
 	t.Helper()
-	limit := time.Now().Add(30 * time.Second)
-	for {
-		status, body := Get(t, base+"/readyz")
-		if status == http.StatusOK {
-			return
+	eventually.Nil(t, "it is ready", func() error {
+		if status, body := Get(t, base+"/readyz"); status != http.StatusOK {
+			return fmt.Errorf("%d %s", status, body)
 		}
-		if time.Now().After(limit) {
-			t.Fatalf("not ready after 30 s: %d %s", status, body)
-		}
-	}
+		return nil
+	})
 }
 
 // Environ returns settings that lead a program to a stack under a map.
@@ -103,7 +100,7 @@ func Environ(t testing.TB, s *localstack.Stack, m *shardmap.Map) []string {
 // Get returns status and body of target.
 func Get(t testing.TB, target string) (int, string) {
 	t.Helper()
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: eventually.Patience}
 	resp, err := c.Get(target)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/shardmap"
 )
 
@@ -143,7 +144,7 @@ func (d damage) happen(t *testing.T, behind bool) {
 	})
 	if behind && d.refill {
 		for _, place := range r.stack.Map.Databases(shardmap.BID) {
-			eventually(t, time.Minute, place.Schema+" must be refilled", func() bool {
+			eventually.True(t, place.Schema+" must be refilled", func() bool {
 				return r.mirror.said("applier/"+place.Schema, "must be refilled")
 			})
 		}

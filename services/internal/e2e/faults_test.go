@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 )
 
@@ -61,7 +62,7 @@ func (r *rig) urls() []string { return []string{r.api[0].api, r.api[1].api} }
 func (r *rig) mirrors(t *testing.T, before time.Time) {
 	t.Helper()
 	for bid := range r.stack.Map.Size() {
-		eventually(t, time.Minute, "the mirror is complete", func() bool {
+		eventually.True(t, "the mirror is complete", func() bool {
 			a := mustGet(t, r.api[0].api+"/v1/merchants/"+strconv.Itoa(1+10*bid)+"/orders?limit=1")
 			until, err := time.Parse(time.RFC3339, a.header.Get("X-Mirror-Complete-Until"))
 			must(t, err)
@@ -158,7 +159,7 @@ func TestEachPartFrozen(t *testing.T) {
 	r.survive(t, func(progress func(float64)) (freezes int) {
 		frozen := func(pid int) {
 			must(t, syscall.Kill(pid, syscall.SIGSTOP))
-			eventually(t, 5*time.Second, "the process is stopped", func() bool { return stopped(t, pid) })
+			eventually.True(t, "the process is stopped", func() bool { return stopped(t, pid) })
 			thaw := time.NewTimer(freeze)
 			defer thaw.Stop()
 			<-thaw.C
@@ -188,7 +189,7 @@ func TestAFrozenSyncerdIsReplaced(t *testing.T) {
 		progress(0.3)
 		pid := r.mirror.cmd.Process.Pid
 		must(t, syscall.Kill(pid, syscall.SIGSTOP))
-		eventually(t, 5*time.Second, "the process is stopped", func() bool { return stopped(t, pid) })
+		eventually.True(t, "the process is stopped", func() bool { return stopped(t, pid) })
 		frozen := time.Now()
 		// Every database of the mirror goes on, though the one that held it stands still.
 		r.mirrors(t, frozen)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/shardmap"
@@ -58,7 +59,7 @@ func TestALinkToTheTruthFrozen(t *testing.T) {
 		progress(0.3)
 		link.Freeze(true)
 		frozen := time.Now()
-		eventually(t, 30*time.Second, "somebody waits", func() bool { return link.Traffic(faultproxy.ToServer).Held > 0 })
+		eventually.True(t, "somebody waits", func() bool { return link.Traffic(faultproxy.ToServer).Held > 0 })
 		for _, k := range []struct {
 			server string
 			status int
@@ -83,7 +84,7 @@ func TestLinksBehindTheTruthDelayedThrottledAndFrozen(t *testing.T) {
 	met := func(what string, link *faultproxy.Proxy, count func(faultproxy.Traffic) int) {
 		t.Helper()
 		for _, way := range both {
-			eventually(t, 30*time.Second, what, func() bool { return count(link.Traffic(way)) > 0 })
+			eventually.True(t, what, func() bool { return count(link.Traffic(way)) > 0 })
 		}
 	}
 	_, freeze := size()
@@ -103,7 +104,7 @@ func TestLinksBehindTheTruthDelayedThrottledAndFrozen(t *testing.T) {
 		broker.Throttle(0)
 		broker.Freeze(true)
 		frozen := time.Now()
-		eventually(t, 30*time.Second, "somebody waits for NATS", func() bool { return broker.Traffic(faultproxy.ToServer).Held > 0 })
+		eventually.True(t, "somebody waits for NATS", func() bool { return broker.Traffic(faultproxy.ToServer).Held > 0 })
 		pass(freeze - time.Since(frozen))
 		broker.Freeze(false)
 		return 3 + broker.Frozen()
@@ -154,7 +155,7 @@ func TestConnectionsCutAtRandom(t *testing.T) {
 		progress(1)
 		for name, least := range map[string]int{"uid-a": 1, "bid-a": 5, "nats": 5} {
 			// Marks go on when the orders are at their end.
-			eventually(t, time.Minute, "the link to "+name+" is cut", func() bool { return cuts(name) >= least })
+			eventually.True(t, "the link to "+name+" is cut", func() bool { return cuts(name) >= least })
 		}
 		stop()
 		armers.Wait()

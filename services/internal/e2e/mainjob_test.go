@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -131,7 +132,7 @@ func drive(t *testing.T, api func() string, requests []request, during func(prog
 	}
 	during(func(share float64) {
 		at := int64(share * float64(len(requests)))
-		eventually(t, 3*time.Minute, fmt.Sprintf("%d requests", at), func() bool { return next.Load() >= at })
+		eventually.Within(t, 5*time.Minute, fmt.Sprintf("%d requests", at), func() bool { return next.Load() >= at })
 	})
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
@@ -230,7 +231,7 @@ func awaitMirror(t *testing.T, api string, acked map[string]acknowledged) {
 	}
 	for bid := range bids {
 		// A MariaDB that met a full disk looks again after 60 s.
-		eventually(t, 2*time.Minute, "the mirror is complete for merchant "+bid, func() bool {
+		eventually.Within(t, 5*time.Minute, "the mirror is complete for merchant "+bid, func() bool {
 			a := mustGet(t, api+"/v1/merchants/"+bid+"/orders?limit=1")
 			until, err := time.Parse(time.RFC3339, a.header.Get("X-Mirror-Complete-Until"))
 			if err != nil {

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 )
 
@@ -119,7 +119,7 @@ func start(t testing.TB, name string, env []string) *program {
 	if name == "orderd" {
 		want = 2
 	}
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(eventually.Patience)
 	for range want {
 		select {
 		case a := <-addresses:
@@ -131,7 +131,7 @@ func start(t testing.TB, name string, env []string) *program {
 		case <-p.done:
 			t.Fatalf("%s ended at start: %v\n%s", name, p.err, p.tail())
 		case <-deadline:
-			t.Fatalf("%s does not listen after 30 s\n%s", name, p.tail())
+			t.Fatalf("%s does not listen\n%s", name, p.tail())
 		}
 	}
 	return p
@@ -155,7 +155,7 @@ func (p *program) said(parts ...string) bool {
 // ready waits until the program says that it is.
 func (p *program) ready(t testing.TB) *program {
 	t.Helper()
-	eventually(t, 30*time.Second, p.name+" is ready", func() bool {
+	eventually.True(t, p.name+" is ready", func() bool {
 		resp, err := http.Get(p.ops + "/readyz")
 		if err != nil {
 			return false
@@ -193,25 +193,9 @@ func (p *program) terminate(t testing.TB) {
 		if p.err != nil {
 			t.Errorf("%s ended with %v\n%s", p.name, p.err, p.tail())
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(eventually.Patience):
 		_ = p.cmd.Process.Kill()
 		<-p.done
-		t.Errorf("%s did not end within 30 s of SIGTERM\n%s", p.name, p.tail())
-	}
-}
-
-// eventually waits until a condition holds.
-func eventually(t testing.TB, limit time.Duration, what string, holds func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("after %s not yet: %s", limit, what)
-		}
+		t.Errorf("%s did not end after SIGTERM\n%s", p.name, p.tail())
 	}
 }

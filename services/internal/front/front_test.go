@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/lease"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/ordersvc/memstore"
@@ -98,21 +99,6 @@ func create(base, number string) (int, string, error) {
 	return resp.StatusCode, string(body), err
 }
 
-// eventually polls until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(30 * time.Second)
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
-}
-
 // What was accepted before the end is answered, and what was answered is stored.
 func TestTheEndWaitsForWhatWasAccepted(t *testing.T) {
 	store := &slow{memstore.New(memstore.Config{}), make(chan int), make(chan struct{})}
@@ -134,7 +120,7 @@ func TestTheEndWaitsForWhatWasAccepted(t *testing.T) {
 	begun := <-store.begun // the first transaction is in flight; the others gather
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }()
-	eventually(t, "it is draining", ready.Draining)
+	eventually.True(t, "it is draining", ready.Draining)
 	close(store.going)
 	go func() {
 		for range store.begun { // the transactions of those that gathered
@@ -175,7 +161,7 @@ func TestWithoutAWorkerNumberAllButCreatesIsServed(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	eventually(t, "lists are served", func() bool { return get("/v1/users/9527/orders") == http.StatusOK })
+	eventually.True(t, "lists are served", func() bool { return get("/v1/users/9527/orders") == http.StatusOK })
 	if status, body, err := create(base, "A-1"); status != http.StatusServiceUnavailable || !strings.Contains(body, `"shard_unavailable"`) {
 		t.Errorf("create: %d %s %v", status, body, err)
 	}
