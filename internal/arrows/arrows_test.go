@@ -135,7 +135,7 @@ func room(folder string) (name string, ok bool) {
 
 // isTest reports whether a folder holds a package for tests alone.
 func isTest(folder string) bool {
-	return strings.HasSuffix(folder, "test") || strings.HasPrefix(folder, "internal/localstack") || folder == "internal/faultproxy"
+	return strings.HasSuffix(folder, "test") || strings.HasPrefix(folder, "internal/localstack") || folder == "internal/faultproxy" || folder == "internal/eventually"
 }
 
 // wrong returns the imports that go against the arrows, each as a sentence.

@@ -315,14 +315,7 @@ func TestRefuseAndCutAll(t *testing.T) {
 }
 
 func TestAServerThatIsAwayIsNotAFault(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := faultproxy.New(t, l.Addr().String())
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	p := faultproxy.New(t, faultproxy.Nobody(t))
 	p.Arm(faultproxy.AfterReply, func([]byte) bool { return true })
 	c, err := net.Dial("tcp", p.Addr())
 	if err != nil {
