@@ -47,10 +47,6 @@ type Config struct {
 	PermitWait     time.Duration // how long a read waits for a permit; 100 ms
 	DialTimeout    time.Duration // 2 s
 	ReadTimeout    time.Duration // deadline of one Read; 3 s
-
-	// Tests take these guards away.
-	proofMax    time.Duration // how old the owner row's word may be under a read
-	failuresMax uint32        // failures in a row after which a database is left alone
 }
 
 func (c Config) withDefaults() Config {
@@ -62,14 +58,9 @@ func (c Config) withDefaults() Config {
 	if c.ReadPermits <= 0 {
 		c.ReadPermits = 8
 	}
-	if c.failuresMax == 0 {
-		c.failuresMax = 3
-	}
 	set(&c.PermitWait, 100*time.Millisecond)
 	set(&c.DialTimeout, 2*time.Second)
 	set(&c.ReadTimeout, 3*time.Second)
-	// Above the time between two probes, so that no read asks itself while Run runs.
-	set(&c.proofMax, 1500*time.Millisecond)
 	return c
 }
 

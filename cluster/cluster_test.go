@@ -4,13 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/prometheus/client_golang/prometheus"
@@ -129,13 +129,7 @@ func TestADatabaseThatIsNotTheMapsIsNotUsed(t *testing.T) {
 }
 
 func TestADatabaseWhoseServerIsAwayIsUnavailable(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := l.Addr().String()
-	l.Close()
-	c := localstack.Test(t, localstack.UID).Via(t, "uid-a", nobody).Cluster(t)
+	c := localstack.Test(t, localstack.UID).Via(t, "uid-a", faultproxy.Nobody(t)).Cluster(t)
 	if _, err := query(t, c.Database(shardmap.UID, 1), "SELECT 1"); !errors.Is(err, cluster.ErrUnavailable) {
 		t.Errorf("reader: %v", err)
 	}

@@ -127,7 +127,7 @@ func (d *Database) read(ctx context.Context, l *link, f func(ctx context.Context
 	c, err := l.readers.Conn(ctx)
 	if err == nil {
 		defer c.Close()
-		err = l.prove(ctx, c, d.config.proofMax)
+		err = l.prove(ctx, c)
 	}
 	if err != nil && d.link.Load() != l {
 		return errMoved

@@ -22,6 +22,11 @@ import (
 const writersMax = 8
 
 const (
+	// proofMax is how old the owner row's word may be under a read: older than the time
+	// between two probes, so that no read asks itself while Run runs.
+	proofMax = 1500 * time.Millisecond
+	// failuresMax is after how many failures in a row a database is left alone.
+	failuresMax = 3
 	// answersPause is how long nobody asks a database that was silent. Then one may
 	// try; while Run runs, that is its probe.
 	answersPause = 100 * time.Millisecond
@@ -57,8 +62,8 @@ func newLink(place shardmap.Database, epoch shardmap.Epoch, c Config) *link {
 	if place.Cluster != "" {
 		l.question = "SELECT cluster, `database`, epoch, @@GLOBAL.read_only FROM `" + place.Schema + "`.owner WHERE id = 1"
 	}
-	l.answers = newBreaker(c.failuresMax, answersPause, silent)
-	l.writes = newBreaker(c.failuresMax, writesPause, func(err error) bool {
+	l.answers = newBreaker(answersPause, silent)
+	l.writes = newBreaker(writesPause, func(err error) bool {
 		return silent(err) || dberr.Of(err) == dberr.ReadOnly
 	})
 	l.readers = l.pool(c, false, c.ReadPermits+1) // the probe's
@@ -83,7 +88,7 @@ func (l *link) close() error { return errors.Join(l.readers.Close(), l.writers.C
 // A breaker opens after some failures in a row.
 type breaker = gobreaker.CircuitBreaker[struct{}]
 
-func newBreaker(failuresMax uint32, pause time.Duration, fails func(error) bool) *breaker {
+func newBreaker(pause time.Duration, fails func(error) bool) *breaker {
 	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:      pause,
 		ReadyToTrip:  func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= failuresMax },
@@ -120,12 +125,12 @@ func silent(err error) bool {
 }
 
 // prove makes sure, over c, that the database is the one of the map under its epoch,
-// unless it has said so itself at most so long ago.
-func (l *link) prove(ctx context.Context, c *sql.Conn, most time.Duration) error {
+// unless it has said so itself not long ago.
+func (l *link) prove(ctx context.Context, c *sql.Conn) error {
 	if l.place.Cluster == "" {
 		return nil
 	}
-	if w := l.word.Load(); w != nil && w.err == nil && time.Since(w.at) < most {
+	if w := l.word.Load(); w != nil && w.err == nil && time.Since(w.at) < proofMax {
 		return nil
 	}
 	return l.askOver(ctx, c)

@@ -13,7 +13,6 @@ import (
 // bound. A transaction that takes over half a second isn't counted any more.
 type Gate struct {
 	places *semaphore.Weighted
-	most   time.Duration // see placeMax; a test takes it away
 }
 
 // NewGate returns a Gate for n transactions. Below 1 it takes the default, 2: the
@@ -23,7 +22,7 @@ func NewGate(n int) *Gate {
 	if n < 1 {
 		n = 2
 	}
-	return &Gate{semaphore.NewWeighted(int64(n)), placeMax}
+	return &Gate{semaphore.NewWeighted(int64(n))}
 }
 
 // placeMax is how long a transaction keeps its place. One that takes longer does not
@@ -40,7 +39,7 @@ func (g *Gate) acquire(ctx context.Context) (leave func()) {
 		panic("lane: the wait for a gate was cancelled")
 	}
 	release := sync.OnceFunc(func() { g.places.Release(1) })
-	late := time.AfterFunc(g.most, release)
+	late := time.AfterFunc(placeMax, release)
 	return func() {
 		late.Stop()
 		release()

@@ -195,24 +195,19 @@ func TestGateIsTakenBeforeTheBatch(t *testing.T) {
 }
 
 // Two databases whose every transaction hangs don't keep a third of their server
-// waiting: it gets a place again and again. The twin, whose places are kept for as long
-// as a transaction takes, shows that they would.
+// waiting: it gets a place again and again.
 func TestALaneThatHangsGivesItsPlaceUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if longest, done := besideHangingLanes(t, placeMax); longest > placeMax+10*time.Millisecond || done < 4000 {
+		if longest, done := besideHangingLanes(t); longest > placeMax+10*time.Millisecond || done < 4000 {
 			t.Errorf("%d transactions in a minute, the longest took %v", done, longest)
-		}
-		if longest, done := besideHangingLanes(t, time.Hour); longest < 5*time.Second || done > 20 {
-			t.Errorf("without the guard: %d transactions in a minute, the longest took %v: this test shows nothing", done, longest)
 		}
 	})
 }
 
 // besideHangingLanes runs a lane for a minute beside two of its server whose
 // transactions take 6 s.
-func besideHangingLanes(t *testing.T, most time.Duration) (longest time.Duration, done int) {
+func besideHangingLanes(t *testing.T) (longest time.Duration, done int) {
 	gate := NewGate(2)
-	gate.most = most
 	lane := func(takes time.Duration) *Lane[int, int] {
 		return New(Config{Gate: gate}, func(_ context.Context, ops []int) []int {
 			time.Sleep(takes)

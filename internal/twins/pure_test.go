@@ -171,7 +171,7 @@ var lanes = []twin{
 	{
 		guard:   "a database that is locked up gives its place up",
 		file:    "lane/gate.go",
-		with:    "late := time.AfterFunc(g.most, release)",
+		with:    "late := time.AfterFunc(placeMax, release)",
 		without: "late := time.AfterFunc(time.Hour, release)",
 		pkg:     "lane", test: "TestALaneThatHangsGivesItsPlaceUp", says: "transactions in a minute",
 	},

@@ -255,7 +255,7 @@ var databases = []twin{
 	{
 		guard:   "no read is served under an old map",
 		file:    "cluster/link.go",
-		with:    "if w := l.word.Load(); w != nil && w.err == nil && time.Since(w.at) < most {",
+		with:    "if w := l.word.Load(); w != nil && w.err == nil && time.Since(w.at) < proofMax {",
 		without: "if true {",
 		pkg:     "cluster", test: "TestNoReadIsServedUnderAnOldMap", says: "after the change",
 	},
