@@ -35,6 +35,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/shardmap"
@@ -202,9 +203,17 @@ func (s *Stack) sorted() []*Server {
 	return slices.SortedFunc(maps.Values(s.servers), func(a, b *Server) int { return strings.Compare(a.name, b.name) })
 }
 
-// Cluster opens the databases of the stack and closes them at the test's end.
+// patience is what a test's own questions are given, where a program in production gives
+// up after a second or three: how busy the machine is must not decide a test.
+const patience = time.Minute
+
+// Cluster opens the databases of the stack, for reads that wait patiently, and closes
+// them at the test's end.
 func (s *Stack) Cluster(t testing.TB) *cluster.Cluster {
-	c := cluster.Open(s.Map, cluster.Config{User: s.User, Password: s.Password})
+	c := cluster.Open(s.Map, cluster.Config{
+		User: s.User, Password: s.Password,
+		PermitWait: patience, DialTimeout: patience, ReadTimeout: patience,
+	})
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Errorf("close the cluster: %v", err)

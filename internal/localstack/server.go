@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	readyWithin = 90 * time.Second // recovery after a kill included
-	stopWithin  = 60 * time.Second
+	readyWithin = 3 * time.Minute // recovery after a kill included
+	stopWithin  = 2 * time.Minute
 )
 
 // ErrNotOurs reports an order to a server that this process did not start: the

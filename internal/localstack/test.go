@@ -35,7 +35,7 @@ const (
 	// gap between two test binaries of one run.
 	grace = 30 * time.Second
 	// databasesWithin bounds making or dropping the databases of one test.
-	databasesWithin = 2 * time.Minute
+	databasesWithin = 5 * time.Minute
 )
 
 // Test returns databases and a stream prefix of t's own on servers that all tests of
