@@ -1,7 +1,6 @@
 package mysqlstore
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -93,36 +92,21 @@ func missingTable(t *testing.T, w *world) {
 }
 
 // The first part of a packet has run and the second fails in a way that ends the
-// batch. What was told "not written" must stay so whatever the lane does next. The
-// twin, without the rollback, shows that this is the guard's work.
+// batch. What was told "not written" must stay so whatever the lane does next.
 func halfTransaction(t *testing.T, w *world) {
-	for _, guarded := range []bool{true, false} {
-		t.Run(fmt.Sprintf("guarded: %v", guarded), func(t *testing.T) {
-			w := &world{open(t, w.stack), w.stack, w.admin, w.proxy}
-			if !guarded {
-				w.creates[1].rollback = func(context.Context, *sql.Conn) error { return nil }
-			}
-			// A lock that is never got is answered with "unavailable" after 4 attempts.
-			w.trap(t, orderTable(w.schema(2), 1), "locked", 1205)
-			half, failing := storetest.Order(storetest.Buyer(2, 0), "half"), storetest.Order(storetest.Buyer(2, 1), "failing")
-			failing.Subject = "locked"
-			for i, r := range w.insert(half, failing) {
-				if !errors.Is(r.Err, cluster.ErrUnavailable) {
-					t.Fatalf("order %d: %+v, want unavailable", i, r)
-				}
-			}
-			next := storetest.Order(storetest.Buyer(2, 2), "next")
-			w.made(t, next, w.insert(next)[0])
-			if !guarded {
-				if n := w.count(t, half); n != 1 {
-					t.Errorf("without the rollback the half is stored %d times: this test shows nothing", n)
-				}
-				return
-			}
-			w.absent(t, half)
-			w.absent(t, failing)
-		})
+	// A lock that is never got is answered with "unavailable" after 4 attempts.
+	w.trap(t, orderTable(w.schema(2), 1), "locked", 1205)
+	half, failing := storetest.Order(storetest.Buyer(2, 0), "half"), storetest.Order(storetest.Buyer(2, 1), "failing")
+	failing.Subject = "locked"
+	for i, r := range w.insert(half, failing) {
+		if !errors.Is(r.Err, cluster.ErrUnavailable) {
+			t.Fatalf("order %d: %+v, want unavailable", i, r)
+		}
 	}
+	next := storetest.Order(storetest.Buyer(2, 2), "next")
+	w.made(t, next, w.insert(next)[0])
+	w.absent(t, half)
+	w.absent(t, failing)
 }
 
 var unqualifiedName = regexp.MustCompile("(FROM|INTO) +[^`( ]")

@@ -59,20 +59,26 @@ func TestANewerMapWhileOrdersAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	meta := second.Meta().Schema
+	refused := 0
 	for i, p := range second.Databases(shardmap.UID) {
-		if i == 4 { // in the midst of it
+		if i == 7 { // in the midst of it
+			o := storetest.Order(storetest.Buyer(7, 1), "between")
+			if r := w.insert(o)[0]; !errors.Is(r.Err, cluster.ErrUnavailable) {
+				t.Errorf("under the raised epoch: %+v, want unavailable", r)
+			}
+			w.absent(t, o)
+			refused++
 			if _, err := w.admin.Exec("INSERT INTO `"+meta+"`.shard_map (epoch, hash, text) VALUES (?, ?, ?)", 2, second.Hash(), string(second.Text())); err != nil {
 				t.Fatal(err)
 			}
 		}
 		w.exec(t, "UPDATE `"+p.Schema+"`.owner SET epoch = 2")
 	}
-	refused := 0
 	for n := 0; ; n++ {
 		o := storetest.Order(storetest.Buyer(7, 1), fmt.Sprint("moved-", n))
 		r := w.insert(o)[0]
 		if r.Err == nil {
-			if now := w.cluster.Map().Epoch(); now != 2 {
+			if now := w.cluster.Database(shardmap.UID, 7).Epoch(); now != 2 {
 				t.Errorf("an order was stored under epoch %d", now)
 			}
 			w.made(t, o, r)
@@ -84,11 +90,10 @@ func TestANewerMapWhileOrdersAreWritten(t *testing.T) {
 		w.absent(t, o)
 		refused++
 	}
-	if refused == 0 {
-		t.Error("nothing was refused: no order met the raised epoch")
-	}
-	if w.cluster.Map().Hash() != second.Hash() || next.Accepted() == 0 {
-		t.Errorf("epoch %d is in use, %d connections to the new address", w.cluster.Map().Epoch(), next.Accepted())
+	t.Logf("%d orders were refused", refused)
+	eventually.True(t, "the second map is in use", func() bool { return w.cluster.Map().Hash() == second.Hash() })
+	if next.Accepted() == 0 {
+		t.Error("no connections to the new address")
 	}
 	eventually.True(t, "the old connection is gone", func() bool {
 		return w.number(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ?", old) == 0
@@ -160,7 +165,7 @@ func TestALockedUpDatabaseDoesNotStarveItsNeighbours(t *testing.T) {
 					default:
 						t.Errorf("an order of a locked database got %v", err)
 					}
-					if took := time.Since(start); took > 12*time.Second {
+					if took := time.Since(start); took > eventually.Patience {
 						t.Errorf("it was answered after %s", took)
 					}
 				}
@@ -172,7 +177,7 @@ func TestALockedUpDatabaseDoesNotStarveItsNeighbours(t *testing.T) {
 	})
 	// Until the locked ones have come back for a place.
 	orders := 0
-	for limit := time.Now().Add(time.Minute); away.Load() < 8 && time.Now().Before(limit); {
+	for limit := time.Now().Add(4 * time.Minute); away.Load() < 8 && time.Now().Before(limit); {
 		for d := 3; d <= 8; d++ {
 			if err := create(d, fmt.Sprint("beside-", orders)); err != nil {
 				t.Errorf("an order of database %d got %v", d, err)

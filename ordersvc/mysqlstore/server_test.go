@@ -86,6 +86,7 @@ func interrupted(t *testing.T, w *world) {
 			t.Fatalf("of %d interrupted statements %d were told so", kills, again)
 		}
 		all := orders(2, 1, fmt.Sprintf("interrupted-%d", inserts))
+		w.connected(t, 2)
 		results := make(chan []ordersvc.Result, 1)
 		go func() { results <- w.insert(all...) }()
 		for done := 0; done == 0 && len(results) == 0; {

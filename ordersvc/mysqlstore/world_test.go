@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/internal/faultproxy"
@@ -95,6 +96,38 @@ func (w *world) absent(t testing.TB, o schema.Order) {
 	if n := w.count(t, o); n != 0 {
 		t.Errorf("order %s is stored %d times, want none", o.OutTradeNo, n)
 	}
+}
+
+// session runs a statement on the connection that the store writes a database's orders
+// with, and makes one if there is none.
+func (w *world) session(t testing.TB, database int, statement string) {
+	t.Helper()
+	c := w.creates[database-1]
+	err := c.lock(time.Minute)
+	if err == nil {
+		defer c.unlock()
+		err = c.do(background, func(conn *sql.Conn, _ shardmap.Epoch) error {
+			_, err := conn.ExecContext(background, statement)
+			return err
+		})
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// connected makes a connection for a database's orders, so that a short budget is a
+// transaction's alone.
+func (w *world) connected(t testing.TB, database int) {
+	t.Helper()
+	w.session(t, database, "DO 1")
+}
+
+// waitsForLocks makes the store wait for as long as a test takes where it would give up
+// after a second.
+func (w *world) waitsForLocks(t testing.TB, database int) {
+	t.Helper()
+	w.session(t, database, "SET innodb_lock_wait_timeout = 100")
 }
 
 // orders returns n new orders of each table of a database.

@@ -22,13 +22,10 @@ type writer struct {
 	conn   *sql.Conn      // nil: there is none now
 	epoch  shardmap.Epoch // of the map when conn was made
 	closed bool
-
-	// rollback ends what a failed packet left open. A test takes it away.
-	rollback func(context.Context, *sql.Conn) error
 }
 
 func newWriter(db *cluster.Database) *writer {
-	return &writer{db: db, turn: make(chan struct{}, 1), rollback: rollback}
+	return &writer{db: db, turn: make(chan struct{}, 1)}
 }
 
 // lock waits at most so long for the turn.
@@ -111,7 +108,7 @@ func (w *writer) discard() {
 func (w *writer) mend(ctx context.Context, err error) {
 	switch dberr.Of(err) {
 	case dberr.Refused, dberr.Duplicate, dberr.Retryable:
-		if w.rollback(ctx, w.conn) == nil {
+		if rollback(ctx, w.conn) == nil {
 			return
 		}
 	}
