@@ -40,10 +40,11 @@ var below = map[string][]string{
 	"lease":               {"cluster", "idgen", "internal/dberr", "shardmap"},
 	"ordersvc":            {"cluster", "idgen", "internal/dberr", "lane", "lease", "schema", "shardmap", "slot"},
 	"syncer":              {"cluster", "idgen", "internal/dberr", "lease", "schema", "shardmap", "slot"},
-	"httpapi":             {"", "cluster", "idgen", "lane", "lease", "ordersvc", "schema", "shardmap", "slot", "syncer"},
-	"services":            {"", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/eventually", "internal/localstack", "lane", "lease", "ordersvc", "schema", "shardmap", "slot", "syncer"},
+	"auth":                {"cluster", "internal/dberr", "schema", "shardmap"},
+	"httpapi":             {"", "auth", "cluster", "idgen", "lane", "lease", "ordersvc", "schema", "shardmap", "slot", "syncer"},
+	"services":            {"", "auth", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/eventually", "internal/localstack", "lane", "lease", "ordersvc", "schema", "shardmap", "slot", "syncer"},
 	// Traffic, baselines and what they measure; nobody uses it.
-	"loadtest": {"", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/localstack", "lane", "lease", "ordersvc", "schema", "services", "shardmap", "slot", "syncer"},
+	"loadtest": {"", "auth", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/localstack", "lane", "lease", "ordersvc", "schema", "services", "shardmap", "slot", "syncer"},
 	// Real engines for tests and for people; of the programs only quickstart and the load
 	// test have it.
 	"internal/localstack": {"cluster", "schema", "shardmap", "slot"},
@@ -249,6 +250,8 @@ func TestTheArrowsFindWhatIsWrong(t *testing.T) {
 		{"slot", module + "/shardmap", "not below"},
 		{"idgen", module + "/shardmap", "not below"},
 		{"cluster", module + "/lease", "not below"},
+		{"auth", module + "/httpapi", "not below"},
+		{"ordersvc", module + "/auth", "not below"},
 		{"httpapi/problem", module + "/services/internal/boot", "not below"},
 		{"lease", module + "/internal/localstack", "not below"},
 		{"services/orderd", module + "/internal/localstack", "for tests"},

@@ -2,7 +2,7 @@
 // package may import those below it, never those above or beside it, so that a part can
 // be understood, tested and replaced without the others.
 //
-//	services -> httpapi -> {ordersvc, syncer} -> {lease, lane, cluster, schema} -> shardmap -> slot
+//	services -> httpapi -> {ordersvc, syncer, auth} -> {lease, lane, cluster, schema} -> shardmap -> slot
 //	idgen -> slot
 //
 // ordersvc and syncer, which write the two copies of an order, know only what is stored
