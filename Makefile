@@ -23,7 +23,7 @@ down: ## stop what `make up` started; the data stays
 .PHONY: test
 test: ## run every test, on real engines
 	$(GO) vet ./...
-	$(GO) test ./...
+	$(GO) test -timeout 30m ./...
 
 .PHONY: faults
 faults: ## the long fault runs: 10,000 orders each, freezes of 15 s, full disks (root); all twins
@@ -33,7 +33,7 @@ faults: ## the long fault runs: 10,000 orders each, freezes of 15 s, full disks 
 
 .PHONY: race
 race: ## run every test under the race detector
-	$(GO) test -race ./...
+	$(GO) test -race -timeout 60m ./...
 
 .PHONY: lint
 lint: ## check style

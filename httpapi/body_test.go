@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/octopay/octopay/internal/eventually"
 )
 
 func TestWhichContentTypesAreJSON(t *testing.T) {
@@ -125,7 +127,7 @@ func (s *service) raw() (*net.TCPConn, *bufio.Reader) {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(eventually.Patience)); err != nil {
 		s.t.Fatal(err)
 	}
 	return conn.(*net.TCPConn), bufio.NewReader(conn)

@@ -94,7 +94,7 @@ func TestWhatGoesWrongInsideHasOneAnswer(t *testing.T) {
 }
 
 func TestACallThatTakesTooLongIsAnswered(t *testing.T) {
-	s := start(t, func(c *Config) { c.CallTimeout = 20 * time.Millisecond })
+	s := start(t, func(c *Config) { c.CallTimeout = 200 * time.Millisecond })
 	s.orders.block, s.orders.began = make(chan struct{}), make(chan struct{}, len(calls))
 	s.all(func(method, path string, got answer) {
 		switch method {

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/schema"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -483,7 +484,7 @@ func TestConnectionsWithBodiesThatNeverComeAreClosedAndShutDown(t *testing.T) {
 		}
 	}
 	s.api.Drain()
-	limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	limit, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 	defer cancel()
 	if err := s.server.Shutdown(limit); err != nil {
 		t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/lane"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -31,7 +32,7 @@ func (s *service) lines(msg string) (lines []map[string]any) {
 // settled waits for n lines: a client may have its answer before the log has its line.
 func (s *service) settled(msg string, n int) []map[string]any {
 	s.t.Helper()
-	s.eventually(func() bool { return strings.Count(s.log.String(), `"msg":"`+msg+`"`) >= n })
+	eventually.True(s.t, fmt.Sprint(n, " lines of ", msg), func() bool { return strings.Count(s.log.String(), `"msg":"`+msg+`"`) >= n })
 	lines := s.lines(msg)
 	if len(lines) != n {
 		s.t.Fatalf("%d lines of %q, want %d: %v", len(lines), msg, n, lines)

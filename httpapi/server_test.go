@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"go.uber.org/goleak"
 )
 
@@ -120,22 +121,11 @@ func TestAClientThatLeavesEndsItsCall(t *testing.T) {
 			if err := <-left; err == nil {
 				t.Fatal("it was answered")
 			}
-			s.eventually(func() bool { return strings.Contains(s.log.String(), `"code":"client_gone"`) })
+			eventually.True(t, "it is logged", func() bool { return strings.Contains(s.log.String(), `"code":"client_gone"`) })
 			if got := s.lines("refused"); len(got) > 0 {
 				t.Errorf("it is said to be refused: %v", got)
 			}
 		})
-	}
-}
-
-// eventually fails unless is becomes true within 10 s.
-func (s *service) eventually(is func() bool) {
-	s.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for tick := time.NewTicker(2 * time.Millisecond); !is(); <-tick.C {
-		if time.Now().After(deadline) {
-			s.t.Fatal("it never came true")
-		}
 	}
 }
 

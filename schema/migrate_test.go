@@ -9,9 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
@@ -338,7 +338,7 @@ func TestACutMigrationIsCompletedByTheNext(t *testing.T) {
 			default:
 				t.Fatalf("the cut %s %q did not happen", point, at)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 			err := schema.Migrate(ctx, db, place, 1)
 			for errors.Is(err, schema.ErrMigrating) && ctx.Err() == nil { // until the server has noticed the cut
 				err = schema.Migrate(ctx, db, place, 1)

@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -185,10 +187,10 @@ func remapped(t *testing.T, m *shardmap.Map, change func(*shardmap.Spec)) *shard
 	return out
 }
 
-// opens is when worker numbers are given out, in s from now; 0: already.
+// opens is when worker numbers are given out, in s from now, in whole minutes; 0: already.
 func opens(t *testing.T, db *sql.DB, meta shardmap.Database) string {
 	t.Helper()
-	return strings.Join(list(t, db, "SELECT GREATEST(0, ROUND(until_ms / 1000 - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) / 1000000, -1)) FROM `"+meta.Schema+"`.lease WHERE name = 'worker/'"), ",")
+	return strings.Join(list(t, db, "SELECT GREATEST(0, 60 * CEIL((until_ms / 1000 - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) / 1000000) / 60)) FROM `"+meta.Schema+"`.lease WHERE name = 'worker/'"), ",")
 }
 
 func TestTheWaitForWorkerNumbersNeverGetsShorter(t *testing.T) {
@@ -205,7 +207,7 @@ func TestTheWaitForWorkerNumbersNeverGetsShorter(t *testing.T) {
 		if err != nil || opens(t, db, meta) != step.then {
 			t.Errorf("wait %s: in %s s, want %s, %v", step.wait, opens(t, db, meta), step.then, err)
 		}
-		if left := time.Until(from).Round(10 * time.Second); !from.IsZero() && fmt.Sprint(left.Seconds()) != step.then || from.IsZero() != (step.then == "0") {
+		if left := 60 * math.Ceil(time.Until(from).Minutes()); !from.IsZero() && fmt.Sprint(left) != step.then || from.IsZero() != (step.then == "0") {
 			t.Errorf("wait %s: it says %s, want %s s", step.wait, from, step.then)
 		}
 		if err := schema.Migrate(t.Context(), db, meta, 1); err != nil || opens(t, db, meta) != step.then {
@@ -242,7 +244,7 @@ func TestACutFoundingIsCompletedByTheNext(t *testing.T) {
 			if r := register(t, db, meta); r.Opened != (len(r.Made) == 9) || len(r.Made) != 0 && len(r.Made) != 9 {
 				t.Errorf("the cut %s %q left %+v", point, at, r)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 			_, err := schema.Found(ctx, db, meta, made, 5*time.Minute)
 			for errors.Is(err, schema.ErrMigrating) && ctx.Err() == nil { // until the server has noticed the cut
 				_, err = schema.Found(ctx, db, meta, made, 5*time.Minute)

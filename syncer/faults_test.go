@@ -172,11 +172,20 @@ func TestPoisonHoldsTheMarksUntilItIsSettled(t *testing.T) {
 	})
 }
 
-// A gate keeps a target from applying while it is closed.
+// A gate keeps a target from applying until open is closed.
 type gate struct {
 	apply.Target
 	mu   sync.Mutex
-	open chan struct{}
+	open <-chan struct{}
+}
+
+// opened is closed: nothing is kept.
+var opened = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func (g *gate) set(open <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = open
 }
 
 func (g *gate) Apply(ctx context.Context, c *apply.Change) (int, error) {

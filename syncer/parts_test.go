@@ -171,14 +171,14 @@ func TestAnApplierDoesNotWaitForRowsOfOthers(t *testing.T) {
 	if _, err := w.Rows(t.Context(), []stream.Packed{{Group: apply.Group(mine) + 1, Rows: 1, Data: []byte("another's")}}); err != nil {
 		t.Fatal(err)
 	}
-	applied := 0
-	a := apply.Applier{Map: m, Stream: s, Target: mine, Applied: func(apply.Report) { applied++ }}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // it looks after 3 s
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 	defer cancel()
-	if err := a.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	applied := sync.OnceFunc(func() { time.AfterFunc(5*time.Second, cancel) }) // it looks after 3 s
+	a := apply.Applier{Map: m, Stream: s, Target: mine, Applied: func(apply.Report) { applied() }}
+	if err := a.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("the applier ended: %v", err)
 	}
-	if state, err := mine.State(t.Context()); err != nil || state.Progress.Seq != 1 || applied == 0 {
+	if state, err := mine.State(t.Context()); err != nil || state.Progress.Seq != 1 {
 		t.Errorf("applied %+v, %v: the test shows nothing", state, err)
 	}
 }
@@ -237,10 +237,8 @@ func TestTheLagSaysHowFarBehindADatabaseIs(t *testing.T) {
 	r := newRig(t, localstack.Test(t, all...))
 	r.seed()
 	parts := r.parts(stream.Config{})
-	open := make(chan struct{})
-	stuck := &gate{Target: parts.Targets[0], open: open}
+	stuck := &gate{Target: parts.Targets[0], open: opened}
 	parts.Targets[0] = stuck
-	close(open)
 	service := r.of(parts)
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(service)
@@ -261,9 +259,7 @@ func TestTheLagSaysHowFarBehindADatabaseIs(t *testing.T) {
 		t.Errorf("a lag of %f s is less than stamps lie back", l)
 	}
 	closed := make(chan struct{})
-	stuck.mu.Lock()
-	stuck.open = closed
-	stuck.mu.Unlock()
+	stuck.set(closed)
 	r.put(newOrder(9527, 1001))
 	eventually.True(t, "the lag of the database that is stuck grows", func() bool { return lag(first) > 4 })
 	eventually.True(t, "that of the other doesn't", func() bool { return lag(second) < 3 })
@@ -283,11 +279,15 @@ func TestTheLagSaysHowFarBehindADatabaseIs(t *testing.T) {
 	if want := 1 + parts.Map.Size(); len(running) != want || len(service.States()) != want {
 		t.Errorf("%d parts are told, %d have a state, want %d", len(running), len(service.States()), want)
 	}
-	for name, state := range service.States() {
-		if state != "running" || running[name] != 1 {
-			t.Errorf("%s is %q, %f", name, state, running[name])
+	eventually.True(t, "each part runs, and is told to", func() bool {
+		running := metric(t, reg, "octopay_mirror_part_running")
+		for name, state := range service.States() {
+			if state != "running" || running[name] != 1 {
+				return false
+			}
 		}
-	}
+		return true
+	})
 }
 
 // What the server no longer has can't be collected: the collector stops, and says

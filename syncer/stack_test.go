@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -120,7 +121,7 @@ func (l *lines) has(s string) bool { return strings.Contains(l.String(), s) }
 // patient calls f until the database answers: on a machine that runs many servers at
 // once one can be slower than the service waits for.
 func patient(f func() error) (err error) {
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(eventually.Patience); ; {
 		if err = f(); !errors.Is(err, cluster.ErrUnavailable) || time.Now().After(end) {
 			return err
 		}
@@ -161,7 +162,10 @@ func (r *rig) writer(database int) *writer {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return &writer{t: r.t, conn: conn, db: db, m: r.c.Map()}
+	w := &writer{t: r.t, conn: conn, db: db, m: r.c.Map()}
+	// A test that stands still for a while isn't a lane that froze.
+	w.exec("SET idle_transaction_timeout = 0")
+	return w
 }
 
 func (w *writer) close() { cluster.Discard(w.conn) }
@@ -380,7 +384,7 @@ func (r *rig) equal() {
 		r.t.Fatal("there are no orders: the test shows nothing")
 	}
 	var got rows
-	end := time.Now().Add(90 * time.Second)
+	end := time.Now().Add(eventually.Patience)
 	for {
 		got = r.rows(shardmap.BID)
 		if maps.Equal(truth.orders, got.orders) && maps.Equal(truth.entries, got.entries) {

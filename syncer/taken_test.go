@@ -25,7 +25,7 @@ func TestTheAgeOfMarksIsToldByWhoeverCollects(t *testing.T) {
 	parts.Sources["uid-a"] = src
 	table := &sulky{Table: lease.NewMemory(nil)}
 	keeper := func(holder string, table lease.Table) *lease.Keeper {
-		return lease.NewKeeper(table, holder, lease.Config{Term: 300 * time.Millisecond, Log: r.log})
+		return lease.NewKeeper(table, holder, lease.Config{Term: 3 * time.Second, Log: r.log})
 	}
 	parts.Leaser = keeper("one", table)
 	service := r.of(parts)

@@ -145,10 +145,10 @@ func TestALockIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cluster.Discard(frozen)
+	begin := time.Now()
 	if _, err := frozen.ExecContext(t.Context(), "BEGIN; SELECT * FROM `"+target.db.Schema()+"`.progress FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	begin := time.Now()
 	if _, err := target.Apply(t.Context(), change(0, order(1, 1))); err != nil {
 		t.Fatal(err)
 	}

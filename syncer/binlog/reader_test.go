@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/internal/gen"
@@ -449,7 +449,7 @@ func TestRowsThatWereRolledBackDoNotCome(t *testing.T) {
 	}
 	stops := func(reader source.Reader) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 		defer cancel()
 		for {
 			b, err := reader.Next(ctx)

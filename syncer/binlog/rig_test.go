@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -97,7 +98,7 @@ func (r *rig) open(after source.Position) source.Reader {
 // next returns the next batch.
 func (r *rig) next(reader source.Reader) source.Batch {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.ctx(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(r.ctx(), eventually.Patience)
 	defer cancel()
 	b, err := reader.Next(ctx)
 	if err != nil {

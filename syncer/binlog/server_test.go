@@ -176,7 +176,7 @@ func killed(t *testing.T, r *rig) {
 	if diff := cmp.Diff([]schema.Order{second}, rowsOf(r.until(again, r.here())).Orders); diff != "" {
 		t.Errorf("orders differ:\n%s", diff)
 	}
-	if now, err := r.src.Now(t.Context()); err != nil || time.Since(now.Time()).Abs() > 5*time.Second {
+	if now, err := r.src.Now(t.Context()); err != nil || time.Since(now.Time()).Abs() > time.Minute {
 		t.Errorf("the server's time in UTC is %s, %v", now.Time(), err)
 	}
 }
@@ -264,10 +264,9 @@ func TestFault16NothingIsSavedInsideATransaction(t *testing.T) {
 	cuts, inside := 0, 0
 	position, got := start, map[int64]schema.Order{}
 	for parts := 0; !position.Covers(end); parts++ {
-		reader, err := via.src.Open(t.Context(), position)
-		if err != nil {
-			t.Fatal(err)
-		}
+		var reader source.Reader
+		// Also its pool's connections were cut, which it can notice late.
+		eventually.Nil(t, "it is opened", func() (err error) { reader, err = via.src.Open(t.Context(), position); return err })
 		for n := 0; ; n++ {
 			// Each life reads one part more than the last, then its connection is cut.
 			if n == parts%7 {

@@ -194,7 +194,7 @@ func TestAReaderGetsItsGroupAndAllMarksInOrder(t *testing.T) {
 	defer r.Close()
 	var got []string
 	for range 4 {
-		m, err := r.Next(t.Context(), 10*time.Second)
+		m, err := r.Next(t.Context(), eventually.Patience)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +219,7 @@ func TestAReaderGetsItsGroupAndAllMarksInOrder(t *testing.T) {
 		t.Errorf("no more messages: %v", err)
 	}
 	rows(t, a, 3, "later")
-	if m, err := r.Next(t.Context(), 10*time.Second); err != nil || !bytes.Equal(m.Data, []byte("later")) {
+	if m, err := r.Next(t.Context(), eventually.Patience); err != nil || !bytes.Equal(m.Data, []byte("later")) {
 		t.Errorf("after a silence: %s, %v", m.Data, err)
 	}
 
@@ -276,7 +276,7 @@ func TestTheFirstMarkSaysWhereTheStreamBegins(t *testing.T) {
 	defer r.Close()
 	var got []string
 	for range 3 {
-		m, err := r.Next(t.Context(), 10*time.Second)
+		m, err := r.Next(t.Context(), eventually.Patience)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -392,11 +392,11 @@ func TestIncarnations(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if m, err := r.Next(t.Context(), 10*time.Second); err != nil || m.Mark == nil || m.Incarnation != first.Incarnation {
+	if m, err := r.Next(t.Context(), eventually.Patience); err != nil || m.Mark == nil || m.Incarnation != first.Incarnation {
 		t.Errorf("read %+v, %v", m, err)
 	}
 	mark(t, next, 6, 60)
-	if m, err := r.Next(t.Context(), 10*time.Second); err != nil || m.Mark == nil || m.Incarnation != second.Incarnation {
+	if m, err := r.Next(t.Context(), eventually.Patience); err != nil || m.Mark == nil || m.Incarnation != second.Incarnation {
 		t.Errorf("read %+v, %v", m, err)
 	}
 }
@@ -419,7 +419,7 @@ func TestAMarkThatCannotBeReadPromisesNothing(t *testing.T) {
 	}
 	defer r.Close()
 	for range 3 {
-		m, err := r.Next(t.Context(), 10*time.Second)
+		m, err := r.Next(t.Context(), eventually.Patience)
 		if err != nil || m.Mark == nil || m.Mark.Server != "" || m.Incarnation != "" {
 			t.Errorf("read %+v, %v", m, err)
 		}
@@ -433,7 +433,7 @@ func TestAMarkThatCannotBeReadPromisesNothing(t *testing.T) {
 
 func TestAConnectionThatKeepsMessagesIsRefused(t *testing.T) {
 	stack := localstack.Test(t, localstack.NATS)
-	nc, err := nats.Connect(stack.NATSURL)
+	nc, err := nats.Connect(stack.NATSURL, nats.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -447,7 +447,7 @@ func TestAConnectionThatKeepsMessagesIsRefused(t *testing.T) {
 // sequence still means the same message.
 func TestABrokenConnectionEndsWritersAndReaders(t *testing.T) {
 	stack := localstack.Private(t, localstack.Options{Need: []localstack.Need{localstack.NATS}})
-	s := open(t, stack, Config{AckTimeout: 2 * time.Second})
+	s := open(t, stack, Config{AckTimeout: 10 * time.Second})
 	ensure(t, s)
 	w := writer(t, s, "uid-a")
 	mark(t, w, 1, 10)
@@ -456,7 +456,7 @@ func TestABrokenConnectionEndsWritersAndReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if _, err := r.Next(t.Context(), 10*time.Second); err != nil {
+	if _, err := r.Next(t.Context(), eventually.Patience); err != nil {
 		t.Fatal(err)
 	}
 	server := stack.Server("nats")
@@ -473,6 +473,7 @@ func TestABrokenConnectionEndsWritersAndReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.Nil(t, "the connection is back", func() error { _, err := s.Info(t.Context()); return err })
+	eventually.True(t, "that of the writer is over, or would be back", func() bool { return w.nc.IsClosed() || w.nc.IsConnected() })
 	if _, err := w.Rows(t.Context(), []Packed{{Data: []byte("x")}}); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("rows after the break: %v", err)
 	}
@@ -485,7 +486,7 @@ func TestABrokenConnectionEndsWritersAndReaders(t *testing.T) {
 	}
 	mark(t, next, 3, 30)
 	for {
-		_, err := r.Next(t.Context(), 10*time.Second)
+		_, err := r.Next(t.Context(), eventually.Patience)
 		if err == nil {
 			t.Fatal("a reader from before the break goes on")
 		}

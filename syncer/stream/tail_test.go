@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 )
 
@@ -31,7 +32,7 @@ func TestATailReadsAllAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for seq := uint64(3); seq <= Groups+1; seq++ {
-		m, err := all.Next(t.Context(), 10*time.Second)
+		m, err := all.Next(t.Context(), eventually.Patience)
 		if err != nil || m.Seq != seq || (m.Mark != nil) != (seq == Groups+1) {
 			t.Fatalf("message %d is %+v, %v", seq, m, err)
 		}
@@ -41,7 +42,7 @@ func TestATailReadsAllAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, seq := range []uint64{6, Groups + 1} {
-		if m, err := one.Next(t.Context(), 10*time.Second); err != nil || m.Seq != seq {
+		if m, err := one.Next(t.Context(), eventually.Patience); err != nil || m.Seq != seq {
 			t.Errorf("of group 5: message %d, want %d, %v", m.Seq, seq, err)
 		}
 	}

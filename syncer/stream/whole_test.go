@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"golang.org/x/sync/errgroup"
 )
@@ -83,10 +84,11 @@ func TestAStreamIsLookedAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// readers waits for the first, and a moment for another one.
 	readers := func() (n int) {
 		t.Helper()
-		for {
-			if _, err := made.NextMsg(200 * time.Millisecond); errors.Is(err, nats.ErrTimeout) {
+		for wait := eventually.Patience; ; wait = 200 * time.Millisecond {
+			if _, err := made.NextMsg(wait); errors.Is(err, nats.ErrTimeout) {
 				return n
 			} else if err != nil {
 				t.Fatal(err)

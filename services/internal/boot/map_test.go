@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/shardmap"
@@ -65,7 +65,7 @@ func TestAProgramWithTwoMapsOfOneEpochEnds(t *testing.T) {
 	if err := os.WriteFile(file, stack.Map.Text(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 	defer cancel()
 	p := boot.NewProgram(slog.New(slog.DiscardHandler), boot.Shared{MapFile: file, DBUser: stack.User, DBPassword: stack.Password})
 	if _, err := p.Cluster(ctx, cluster.Config{}); !errors.Is(err, cluster.ErrMapConflict) {

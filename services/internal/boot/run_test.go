@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/services/internal/boot"
 	"go.uber.org/goleak"
 )
@@ -79,7 +80,7 @@ func TestAStoppedServerFinishesTheRequestUnderWay(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- boot.Run(ctx, boot.HTTP("http", l, srv, 5*time.Second, func() { close(drained) }))
+		ended <- boot.Run(ctx, boot.HTTP("http", l, srv, eventually.Patience, func() { close(drained) }))
 	}()
 	got := make(chan string, 1)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -200,7 +201,7 @@ func TestAProgramDrainsBeforeItsListenerCloses(t *testing.T) {
 	defer stop()
 	// It stops while a request is under way: then it serves for sure.
 	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stop() })}
-	part := boot.HTTP("http", l, server, 5*time.Second, func() {
+	part := boot.HTTP("http", l, server, eventually.Patience, func() {
 		conn, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Errorf("while it drains nobody listens: %v", err)

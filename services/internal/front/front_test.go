@@ -2,6 +2,7 @@ package front_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -64,18 +65,12 @@ func shards(t *testing.T) *shardmap.Map {
 // start runs a front on memory until stop is called.
 func start(t *testing.T, store ordersvc.Store, leases lease.Table) (base string, ready *boot.Readiness, serving <-chan net.Addr, stop func() error) {
 	t.Helper()
-	// A port that is free now; the front listens before it is ready.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	program := boot.NewProgram(slog.New(slog.DiscardHandler), boot.Shared{})
+	listening := make(addresses, 1)
+	program := boot.NewProgram(slog.New(slog.NewJSONHandler(listening, nil)), boot.Shared{})
 	served := make(chan net.Addr, 1)
 	f := front.Front{
 		Shards: func() *shardmap.Map { return shards(t) }, Store: store, Mirror: mirror.NewMemory(shards(t)), Leases: leases,
-		Ready: program.Ready, Registry: program.Registry, Log: program.Log, Addr: addr, Grace: 5 * time.Second,
+		Ready: program.Ready, Registry: program.Registry, Log: program.Log, Addr: "127.0.0.1:0", Grace: eventually.Patience,
 		Serving: func(a net.Addr) { served <- a },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -83,10 +78,21 @@ func start(t *testing.T, store ordersvc.Store, leases lease.Table) (base string,
 	go func() { ended <- f.Run(ctx) }()
 	stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	t.Cleanup(func() { _ = stop() })
-	return "http://" + addr, program.Ready, served, stop
+	return "http://" + <-listening, program.Ready, served, stop
 }
 
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 15 * time.Second}
+// addresses are those in a log at which something listens.
+type addresses chan string
+
+func (a addresses) Write(line []byte) (int, error) {
+	var said struct{ Msg, Addr string }
+	if json.Unmarshal(line, &said) == nil && said.Msg == "listening" {
+		a <- said.Addr
+	}
+	return len(line), nil
+}
+
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: eventually.Patience}
 
 func create(base, number string) (int, string, error) {
 	resp, err := client.Post(base+"/v1/orders", "application/json", strings.NewReader(
