@@ -1,8 +1,12 @@
 package mysqlstore
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +50,9 @@ func away(t *testing.T, w *world) {
 	if n := w.proxy.CutAll(); n == 0 {
 		t.Fatal("nothing was cut")
 	}
+	eventually.True(t, "the system knows that the connections are over", func() bool { return connected(t, w.proxy.Addr()) == 0 })
+	full := w.budget
+	w.budget.Settle = time.Second
 	o := storetest.Order(storetest.Buyer(5, 1), "away")
 	if r := w.insert(o)[0]; !errors.Is(r.Err, cluster.ErrUnavailable) {
 		t.Errorf("got %+v, want unavailable", r)
@@ -54,8 +61,29 @@ func away(t *testing.T, w *world) {
 		t.Errorf("%d packets were sent over a connection that was known to be dead", n)
 	}
 	w.absent(t, o)
+	w.budget = full
 	w.proxy.Refuse(false)
 	w.made(t, o, w.insert(o)[0])
+}
+
+// connected returns to how many connections to an address the other side may still say
+// something, as far as this system knows.
+func connected(t *testing.T, address string) (n int) {
+	t.Helper()
+	at := netip.MustParseAddrPort(address)
+	ip := at.Addr().As4()
+	remote := fmt.Sprintf("%08X:%04X", binary.LittleEndian.Uint32(ip[:]), at.Port())
+	text, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const established = "01"
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); f[2] == remote && f[3] == established {
+			n++
+		}
+	}
+	return n
 }
 
 // After an attempt of unknown outcome a refused connection doesn't mean "not written".

@@ -37,7 +37,7 @@ func readyz(t *testing.T, ops string) (s state) {
 // create makes an order and returns the status and the code of the answer.
 func create(t *testing.T, api string, uid int64, number string) (int, string) {
 	t.Helper()
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 15 * time.Second}
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: eventually.Patience}
 	resp, err := c.Post(api+"/v1/orders", "application/json", strings.NewReader(fmt.Sprintf(
 		`{"uid":"%d","bid":"1001","out_trade_no":"%s","amount":1,"currency":"CNY","subject":"x"}`, uid, number)))
 	if err != nil {

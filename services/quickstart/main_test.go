@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"go.uber.org/goleak"
 )
 
@@ -97,7 +98,7 @@ func words(command string) (out []string) {
 	return out
 }
 
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 15 * time.Second}
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: eventually.Patience}
 
 // curl does what the command does that curl is given.
 func curl(t *testing.T, command string) (*http.Response, string) {
@@ -169,7 +170,7 @@ func (s started) theThreeCurls(t *testing.T) string {
 		t.Errorf("found %d %s, made %s", resp.StatusCode, found, made)
 	}
 	order := strings.TrimSpace(made)
-	limit := time.After(30 * time.Second)
+	limit := time.After(eventually.Patience)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -183,7 +184,7 @@ func (s started) theThreeCurls(t *testing.T) string {
 		select {
 		case <-tick.C:
 		case <-limit:
-			t.Fatalf("the mirror's list is %s after 30 s", list)
+			t.Fatalf("the mirror's list is still %s", list)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/httpapi/openapitest"
+	"github.com/octopay/octopay/internal/eventually"
 )
 
 // connections are what every test talks HTTP over: many, kept alive.
@@ -99,12 +100,13 @@ func call(t testing.TB, ctx context.Context, method, target string, body any) (a
 type settled struct {
 	answer
 	unknown int // attempts that may have made the order without saying so
+	told    int // of these, those that were answered with that
 }
 
 // settle repeats a create until it is answered for good, as a client should: what is
 // retryable, and whatever left the outcome open. Each attempt goes to the next api.
 func settle(t testing.TB, api func() string, r request) (s settled, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for {
 		s.answer, err = call(t, ctx, http.MethodPost, api()+"/v1/orders", r)
@@ -112,7 +114,10 @@ func settle(t testing.TB, api func() string, r request) (s settled, err error) {
 		case err != nil && strings.Contains(err.Error(), "connection refused"):
 		case err == nil && s.status == http.StatusInternalServerError:
 			return s, fmt.Errorf("no fault of another part is an internal error: %s", s.answer)
-		case err != nil, s.status == http.StatusGatewayTimeout:
+		case err == nil && s.status == http.StatusGatewayTimeout:
+			s.told++
+			s.unknown++
+		case err != nil:
 			s.unknown++
 		case s.status != http.StatusServiceUnavailable:
 			return s, nil
@@ -120,7 +125,7 @@ func settle(t testing.TB, api func() string, r request) (s settled, err error) {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return s, fmt.Errorf("not settled in 3 minutes: %s, %w", s.answer, errors.Join(err, ctx.Err()))
+			return s, fmt.Errorf("not settled in 5 minutes: %s, %w", s.answer, errors.Join(err, ctx.Err()))
 		}
 	}
 }
@@ -133,7 +138,7 @@ func each(urls ...string) func() string {
 
 // read gets target, again while the service is too busy.
 func read(t testing.TB, target string) (a answer, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 	defer cancel()
 	for {
 		a, err = call(t, ctx, http.MethodGet, target, nil)

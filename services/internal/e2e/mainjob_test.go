@@ -62,7 +62,8 @@ type acknowledged struct {
 	request request
 	raw     string // the order as answered first
 	status  int
-	unknown bool // the answer of an earlier attempt was lost
+	unknown bool // the answer of an earlier attempt was lost, or said that it isn't known
+	told    bool // it said so
 }
 
 func TestTenThousandOrdersAreEachFoundOnceAndEqualWhileTheMirrorIsKilled(t *testing.T) {
@@ -126,7 +127,7 @@ func drive(t *testing.T, api func() string, requests []request, during func(prog
 				default:
 					return fmt.Errorf("create %d: %s", i, a)
 				}
-				answers[i] = acknowledged{requests[i], string(a.raw), a.status, a.unknown > 0}
+				answers[i] = acknowledged{requests[i], string(a.raw), a.status, a.unknown > 0, a.told > 0}
 			}
 		})
 	}
