@@ -32,7 +32,7 @@ type campaign struct {
 func (c campaign) check() error {
 	for name, d := range map[string]time.Duration{"--duration": c.Duration, "--warmup": c.Warmup} {
 		if d < time.Second || d%time.Second != 0 {
-			return usage("%s must be whole seconds", name)
+			return usage("%s must be whole seconds, and one at least", name)
 		}
 	}
 	if c.Rounds < 1 || c.Rounds > 100 {
@@ -171,7 +171,8 @@ func (c campaign) closed(ctx context.Context, r *rig.Rig, target, url string, pl
 	r.Quiet(ctx)
 	record := r.Record(target)
 	run, acks, err := closedloop.Run(ctx, plan, 0, closedloop.Config{URL: url, Connections: connections, Warmup: c.Warmup, Duration: c.Duration})
-	err = errors.Join(err, record.Fill(&run))
+	// A run that ended early is invalid, and there is no time for others.
+	err = errors.Join(err, record.Fill(&run), ctx.Err())
 	return run, acks, err
 }
 
@@ -229,10 +230,10 @@ func (c campaign) open(ctx context.Context, r *rig.Rig, rate float64, d time.Dur
 	}
 	record := r.Record(rig.Octopay)
 	run, more, err := openloop.Run(ctx, plan, openloop.Config{URL: r.URL(), Pace: pace, Duration: d, Second: progress})
-	if err := errors.Join(err, record.Fill(&run)); err != nil {
+	if err := errors.Join(err, record.Fill(&run), ctx.Err()); err != nil {
 		return run, err
 	}
-	run.Cut += warm.Unsettled()
+	run.UnsettledBefore = warm.Unsettled()
 	err = checked(ctx, r, &run, []*traffic.Plan{before, plan}, append(acks, more...), true)
 	return run, err
 }

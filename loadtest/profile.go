@@ -60,7 +60,7 @@ func (p profileCmd) Run(ctx context.Context, out console) (err error) {
 	run, acks, err := closedloop.Run(ctx, plan, 0, closedloop.Config{
 		URL: r.URL(), Connections: p.Connections, Warmup: warmup, Duration: p.Duration, Begin: fetch,
 	})
-	if err := errors.Join(err, profiles.Wait(), record.Fill(&run)); err != nil {
+	if err := errors.Join(err, profiles.Wait(), record.Fill(&run), ctx.Err()); err != nil {
 		return err
 	}
 	if err := checked(ctx, r, &run, []*traffic.Plan{plan}, acks, true); err != nil {

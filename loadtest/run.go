@@ -75,9 +75,9 @@ func (r runCmd) Run(ctx context.Context, c console) (err error) {
 	if err != nil {
 		return err
 	}
-	one.Cut += warm.Unsettled()
-	if s.cluster != nil {
-		c.say("comparing what is stored with %s", count(int64(len(acks)+len(more)), "acknowledged order", "acknowledged orders"))
+	one.UnsettledBefore = warm.Unsettled()
+	if s.cluster != nil && ctx.Err() == nil { // who ended it doesn't want to wait for that
+		c.say("comparing what is stored with %s", count(int64(len(acks)+len(more)), "acknowledgement", "acknowledgements"))
 		result, err := check.Check(ctx, s.cluster, append(plans, plan), append(acks, more...), check.Config{
 			Mirror: s.mirror, Since: d.Started, OpenMax: int(one.Unsettled()),
 		})
@@ -107,7 +107,7 @@ func (r runCmd) check() error {
 	if r.Rate == 0 {
 		for name, d := range map[string]time.Duration{"--duration": r.Duration, "--warmup": r.Warmup} {
 			if d < time.Second || d%time.Second != 0 {
-				return usage("%s of the closed loop must be whole seconds", name)
+				return usage("%s of the closed loop must be whole seconds, and one at least: it prepares as many requests as the time of warming up lets it expect", name)
 			}
 		}
 	} else if err := r.pace().Check(r.Duration); err != nil {
@@ -139,18 +139,17 @@ func (r runCmd) warmUp(ctx context.Context, s *service, plan *traffic.Plan, c co
 // measure sends the requests, by one loop or the other.
 func (r runCmd) measure(ctx context.Context, s *service, plan *traffic.Plan, c console) (one report.Run, acks []traffic.Ack, err error) {
 	record := s.record()
-	progress := c.progress(r.Duration)
 	if r.Rate != 0 {
 		c.say("open loop, %s for %s", r.pace(), r.Duration)
 		one, acks, err = openloop.Run(ctx, plan, openloop.Config{
 			URL: s.service.URL, Key: s.service.Key, Pace: r.pace(), Duration: r.Duration, Timeout: r.Timeout, WorkersMax: r.Workers,
-			Second: progress,
+			Second: c.progress(report.Open, r.Duration),
 		})
 	} else {
 		c.say("closed loop, %d connections, for %s after %s of warming up", cmp.Or(r.Closed, 64), r.Duration, r.Warmup)
 		one, acks, err = closedloop.Run(ctx, plan, 0, closedloop.Config{
 			URL: s.service.URL, Key: s.service.Key, Connections: r.Closed, Duration: r.Duration, Warmup: r.Warmup,
-			Second: progress,
+			Second: c.progress(report.Closed, r.Duration),
 		})
 	}
 	if err != nil {
@@ -177,8 +176,8 @@ func (r runCmd) pace() openloop.Pace {
 	return openloop.Constant(r.Rate)
 }
 
-// progress returns what shows a second of a run that lasts so long: at most 60 of them.
-func (c console) progress(duration time.Duration) func(report.Second) {
+// progress returns what shows a second of a loop that lasts so long: at most 60 of them.
+func (c console) progress(loop string, duration time.Duration) func(report.Second) {
 	every := max(1, int(duration/time.Minute))
 	return func(s report.Second) {
 		if (s.At+1)%every != 0 {
@@ -191,8 +190,12 @@ func (c console) progress(duration time.Duration) func(report.Second) {
 			parts = append(parts, fmt.Sprintf("%s: %d", answer, n))
 		}
 		slices.Sort(parts)
-		line := fmt.Sprintf("%5d s  %6d sent  %s", s.At+1, s.Offered, strings.Join(parts, "  "))
-		if waiting := s.Offered - answered; waiting > 0 {
+		line := fmt.Sprintf("%5d s  ", s.At+1)
+		if loop == report.Open {
+			line += fmt.Sprintf("%6d due  %6d sent  ", s.Offered, s.Sent)
+		}
+		line += strings.Join(parts, "  ")
+		if waiting := s.Sent - answered; waiting > 0 {
 			line += fmt.Sprintf("  no answer yet: %d", waiting)
 		}
 		if q := s.LatencyMs; q != nil {

@@ -43,7 +43,7 @@ func (s soakCmd) Run(ctx context.Context, out console) error {
 		watching, stop := context.WithTimeout(ctx, s.Duration)
 		var watched sync.WaitGroup
 		watched.Go(func() { w.run(watching, s.Every) })
-		run, err := c.open(ctx, r, s.Rate, s.Duration, out.progress(s.Duration))
+		run, err := c.open(ctx, r, s.Rate, s.Duration, out.progress(report.Open, s.Duration))
 		stop()
 		watched.Wait()
 		if run.Sent > 0 {

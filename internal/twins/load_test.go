@@ -26,7 +26,7 @@ var loads = []twin{
 	{
 		guard:   "what is due and never sent is dropped, and counted",
 		file:    "loadtest/openloop/meter.go",
-		with:    "Offered: int64(m.due.n), Sent: m.sent",
+		with:    "Offered: int64(offered), Sent: m.sent",
 		without: "Offered: m.sent, Sent: m.sent",
 		pkg:     "loadtest/openloop", test: "TestFault33AThrottledGeneratorIsInvalid", says: "is not among the reasons",
 	},

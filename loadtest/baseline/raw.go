@@ -153,7 +153,7 @@ func (r *raw) do(ctx context.Context) (report.Run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	run := report.Run{
-		Scenario: r.plan.Scenario(), Target: Raw, Seed: r.plan.Seed, Started: began.UTC(), DurationSec: took.Seconds(),
+		Scenario: r.plan.Scenario(), Target: Raw, Loop: report.Closed, Seed: r.plan.Seed, Started: began.UTC(), DurationSec: took.Seconds(),
 		Generator: fmt.Sprintf("in one process, %d orders in flight, %d in a transaction, %d transactions at once", r.batch*r.shards.Size(), r.batch, r.job.AtOnce),
 		Offered:   n, Sent: n, ByAnswer: map[string]int64{"201": n}, PerSecond: float64(n) / took.Seconds(),
 		LatencyMs: quantiles(r.took), CPUSec: map[string]float64{Raw: (usedTo - usedFrom).Seconds()},

@@ -6,27 +6,28 @@ import (
 	"maps"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 
-	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/loadtest/report"
 	"github.com/octopay/octopay/loadtest/traffic"
 )
 
 // A meter turns results into figures. One goroutine uses it.
 type meter struct {
-	due   *schedule
-	start time.Time
-	c     Config
+	plan   *traffic.Plan
+	ledger *traffic.Ledger
+	due    *schedule
+	start  time.Time
+	c      Config
 
 	latency, lag *hdrhistogram.Histogram // µs
 	sent         int64
 	byAnswer     map[string]int64
-	unreadable   int64 // creates that were answered without an order id
-	acks         []traffic.Ack
+	failures     report.Failures
 
 	seconds []report.Second
 	open    map[int]*hdrhistogram.Histogram // latencies of the seconds that miss answers
@@ -37,9 +38,9 @@ type meter struct {
 // What a histogram can hold; what is longer counts as this long.
 const longest = int64(time.Hour / time.Microsecond)
 
-func newMeter(due *schedule, start time.Time, c Config) *meter {
+func newMeter(plan *traffic.Plan, due *schedule, start time.Time, c Config) *meter {
 	m := &meter{
-		due: due, start: start, c: c,
+		plan: plan, ledger: traffic.NewLedger(plan), due: due, start: start, c: c,
 		latency: hdrhistogram.New(1, longest, 3), lag: hdrhistogram.New(1, longest, 3),
 		byAnswer: map[string]int64{}, open: map[int]*hdrhistogram.Histogram{},
 	}
@@ -54,15 +55,15 @@ func newMeter(due *schedule, start time.Time, c Config) *meter {
 	return m
 }
 
-// add counts one result.
-func (m *meter) add(r *vegeta.Result) {
+// add counts one result, which came over the wire.
+func (m *meter) add(r *vegeta.Result, w *wire) {
 	due := m.due.at(int(r.Seq))
 	latency := r.End().Sub(m.start.Add(due))
 	lag := r.Timestamp.Sub(m.start.Add(due))
 	record(m.latency, latency)
 	record(m.lag, lag)
 
-	answer := m.answer(r)
+	answer := m.answer(r, w)
 	m.sent++
 	m.byAnswer[answer]++
 	i := min(int(due/time.Second), len(m.seconds)-1)
@@ -79,13 +80,13 @@ func (m *meter) add(r *vegeta.Result) {
 	}
 }
 
-// answer says how a request was answered, and keeps the id of an acknowledged order.
-func (m *meter) answer(r *vegeta.Result) string {
-	switch {
-	case r.Code == 0 && r.Latency >= m.c.Timeout:
-		return report.Timeout
-	case r.Code == 0:
-		return report.NoAnswer
+// answer says how a request was answered, and keeps what acknowledges an order.
+func (m *meter) answer(r *vegeta.Result, w *wire) string {
+	_, number, _ := strings.Cut(r.URL, "#")
+	if r.Code == 0 {
+		answer, kind, text := w.why(number)
+		m.failures.Add(answer, kind, text, 1)
+		return answer
 	}
 	status := strconv.Itoa(int(r.Code))
 	if r.Code >= 300 {
@@ -94,15 +95,22 @@ func (m *meter) answer(r *vegeta.Result) string {
 		}
 		return m.known(status)
 	}
-	if r.Method == "POST" {
-		no := between(r.Body, `"out_trade_no":"`)
-		if id, err := idgen.Parse(between(r.Body, `"order_id":"`)); err == nil && no != "" {
-			m.acks = append(m.acks, traffic.Ack{ID: id, OutTradeNo: no})
-		} else {
-			m.unreadable++
-		}
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		panic(err) // it is the fragment that the targeter made
+	}
+	if fault := m.judge(n, traffic.Success{Status: int(r.Code), Replayed: r.Headers.Get("Idempotent-Replayed") == "true", Body: r.Body}); fault != nil {
+		m.failures.Add(report.NotAnOrder, fault.Kind, fault.Text, 1)
+		return report.NotAnOrder
 	}
 	return m.known(status)
+}
+
+func (m *meter) judge(n uint64, s traffic.Success) *traffic.Fault {
+	if order, writes := m.plan.Writes(n); writes {
+		return m.ledger.Create(order, s)
+	}
+	return traffic.Read(s)
 }
 
 // codeForm is how codes of problems look.
@@ -136,13 +144,15 @@ func (m *meter) close(i int) {
 	}
 }
 
-// progress passes on what is known of the seconds that have ended.
-func (m *meter) progress(elapsed time.Duration) {
+// progress passes on what is known of the seconds that have ended, when so many requests
+// were sent.
+func (m *meter) progress(elapsed time.Duration, sent int64) {
 	for ; m.shown < len(m.seconds) && time.Duration(m.shown+1)*time.Second <= elapsed; m.shown++ {
 		if m.c.Second == nil {
 			continue
 		}
 		s := m.seconds[m.shown]
+		s.Sent = m.sentOf(m.shown, sent)
 		s.ByAnswer = maps.Clone(s.ByAnswer)
 		if h := m.open[m.shown]; h != nil {
 			q := quantiles(h)
@@ -152,23 +162,42 @@ func (m *meter) progress(elapsed time.Duration) {
 	}
 }
 
-// run returns the figures.
-func (m *meter) run(plan *traffic.Plan) report.Run {
+// sentOf returns how many of the requests that were due in a second are among the first
+// so many, in whose order they are sent.
+func (m *meter) sentOf(second int, sent int64) int64 {
+	before := int64(m.due.due(time.Duration(second) * time.Second))
+	return min(max(0, sent-before), m.seconds[second].Offered)
+}
+
+// run returns the figures. early is when sending ended before its time; 0: it didn't.
+func (m *meter) run(early time.Duration) report.Run {
+	total, offered := m.c.Duration, m.due.n
+	if early > 0 {
+		// There are no more seconds than have passed, and in the last of them only that
+		// was due which was due until then.
+		total = min(total, early)
+		offered = max(m.due.due(total), int(m.sent))
+		m.seconds = m.seconds[:(total+time.Second-1)/time.Second]
+		last := len(m.seconds) - 1
+		m.seconds[last].Offered = int64(offered - m.due.due(time.Duration(last)*time.Second))
+	}
 	for i := range m.seconds {
 		m.close(i)
+		m.seconds[i].Sent = m.sentOf(i, m.sent)
 	}
-	m.progress(time.Duration(len(m.seconds)) * time.Second)
+	m.progress(time.Duration(len(m.seconds))*time.Second, m.sent)
 	run := report.Run{
-		Scenario: plan.Scenario(), Generator: "open loop, " + m.c.Pace.String(), Seed: plan.Seed,
-		Started: m.start.UTC(), DurationSec: m.c.Duration.Seconds(),
-		Offered: int64(m.due.n), Sent: m.sent, Dropped: int64(m.due.n) - m.sent,
-		ByAnswer: m.byAnswer, LatencyMs: quantiles(m.latency), LagMs: quantiles(m.lag), Seconds: m.seconds,
+		Scenario: m.plan.Scenario(), Loop: report.Open, Generator: "open loop, " + m.c.Pace.String(), Seed: m.plan.Seed,
+		Started: m.start.UTC(), DurationSec: total.Seconds(),
+		Offered: int64(offered), Sent: m.sent, Dropped: int64(offered) - m.sent,
+		ByAnswer: m.byAnswer, Failures: m.failures,
+		LatencyMs: quantiles(m.latency), LagMs: quantiles(m.lag), Seconds: m.seconds,
 	}
 	run.PerSecond = float64(run.Succeeded()) / run.DurationSec
-	run.Invalid = invalid(run)
-	if m.unreadable > 0 {
-		run.Invalid = append(run.Invalid, fmt.Sprintf("%d writes were answered with success and without an order id: nobody can look for them", m.unreadable))
+	if early > 0 {
+		run.Invalid = append(run.Invalid, report.EndedEarly(total.Seconds(), m.c.Duration.Seconds()))
 	}
+	run.Invalid = append(run.Invalid, invalid(run)...)
 	return run
 }
 
@@ -192,12 +221,7 @@ func invalid(r report.Run) (why []string) {
 		why = append(why, fmt.Sprintf("the generator was late: the 99th percentile of its lag is %.1f ms, with %.1f ms of latency it may be %.1f ms",
 			r.LagMs.P99, r.LatencyMs.P99, limit))
 	}
-	if r.Offered == 0 {
-		why = append(why, "nothing was offered")
-	} else if r.ByAnswer[report.NoAnswer]+r.ByAnswer[report.Timeout] == r.Sent {
-		why = append(why, "no request was answered")
-	}
-	return why
+	return append(why, r.Doubts()...)
 }
 
 func record(h *hdrhistogram.Histogram, d time.Duration) {

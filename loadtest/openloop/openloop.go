@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,13 +47,10 @@ type Config struct {
 // is dropped, so that a run ends.
 const lateMax = 100 * time.Millisecond
 
-// answerMax is how much of an answer is kept to be looked at: an order, or a problem.
-const answerMax = 4 << 10
-
 // Run sends the requests of plan, from number 0 on, until c.Duration has passed, and
-// waits for their answers. Beside the figures it returns every create that was
-// answered 201 or 200 with its order. When ctx ends sending ends; what was measured until
-// then is returned with ctx's error.
+// waits for their answers. Beside the figures it returns the creates that were
+// acknowledged, as traffic.Ledger has it. When ctx ends before that, sending ends: the run
+// is of the time until then, and invalid.
 func Run(ctx context.Context, plan *traffic.Plan, c Config) (report.Run, []traffic.Ack, error) {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
@@ -74,52 +72,63 @@ func Run(ctx context.Context, plan *traffic.Plan, c Config) (report.Run, []traff
 		return report.Run{}, nil, err
 	}
 
-	transport := &http.Transport{
-		MaxIdleConns: c.WorkersMax, MaxIdleConnsPerHost: c.WorkersMax, DisableCompression: true,
-	}
-	defer transport.CloseIdleConnections()
+	wire := newWire(c)
+	defer wire.base.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(
 		vegeta.Client(&http.Client{
-			Transport: transport, Timeout: c.Timeout,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Transport: wire, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}),
-		vegeta.Workers(uint64(min(c.WorkersMax, 64))), vegeta.MaxWorkers(uint64(c.WorkersMax)), vegeta.MaxBody(answerMax),
+		vegeta.Workers(uint64(min(c.WorkersMax, 64))), vegeta.MaxWorkers(uint64(c.WorkersMax)),
 	)
-	clock := &pacer{stop: ctx.Done(), due: due, last: c.Duration + lateMax, began: make(chan struct{})}
-	header := http.Header{}
+	clock := newPacer(ctx, due, c.Duration+lateMax)
+	requests := &requests{plan: plan, base: strings.TrimSuffix(c.URL, "/"), header: http.Header{}}
 	if c.Key != "" {
-		header.Set("Authorization", "Bearer "+c.Key)
+		requests.header.Set("Authorization", "Bearer "+c.Key)
 	}
 	cpu := ownCPU()
-	results := attacker.Attack(targeter(plan, strings.TrimSuffix(c.URL, "/"), header), clock, 0, "")
+	results := attacker.Attack(requests.targeter(), clock, 0, "")
 	<-clock.began
 
-	m := newMeter(due, clock.start, c)
+	m := newMeter(plan, due, clock.start, c)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for running := true; running; {
 		select {
 		case r, ok := <-results:
 			if running = ok; ok {
-				m.add(r)
+				m.add(r, wire)
 			}
 		case now := <-tick.C:
-			m.progress(now.Sub(clock.start))
+			if ctx.Err() == nil { // the seconds in which last answers are waited for aren't of the run
+				m.progress(now.Sub(clock.start), requests.sent())
+			}
 		}
 	}
-	run := m.run(plan)
+	run := m.run(clock.early)
 	run.CPUSec = map[string]float64{"generator": (ownCPU() - cpu).Seconds()}
-	return run, m.acks, ctx.Err()
+	return run, m.ledger.Acks(), nil
 }
 
-// targeter makes the requests of plan, one after the other.
-func targeter(plan *traffic.Plan, base string, header http.Header) vegeta.Targeter {
-	var next atomic.Uint64
-	withBody := header.Clone()
+// The requests of a plan, one after the other.
+type requests struct {
+	plan   *traffic.Plan
+	base   string
+	header http.Header
+	next   atomic.Uint64
+}
+
+// sent returns how many were sent.
+func (q *requests) sent() int64 { return int64(q.next.Load()) }
+
+// targeter gives them to vegeta. The number of a request is its URL's fragment: that is
+// not sent, and comes back with the result.
+func (q *requests) targeter() vegeta.Targeter {
+	withBody := q.header.Clone()
 	withBody.Set("Content-Type", "application/json")
 	return func(t *vegeta.Target) error {
-		r := plan.Request(next.Add(1) - 1)
-		t.Method, t.URL, t.Body, t.Header = r.Method, base+r.Target, r.Body, header
+		n := q.next.Add(1) - 1
+		r := q.plan.Request(n)
+		t.Method, t.URL, t.Body, t.Header = r.Method, q.base+r.Target+"#"+strconv.FormatUint(n, 10), r.Body, q.header
 		if r.Body != nil {
 			t.Header = withBody
 		}
@@ -127,7 +136,7 @@ func targeter(plan *traffic.Plan, base string, header http.Header) vegeta.Target
 	}
 }
 
-// A pacer tells vegeta how long to wait before the next request.
+// A pacer holds vegeta back until the next request is due.
 type pacer struct {
 	stop <-chan struct{} // closed: nothing more is sent
 	due  *schedule
@@ -136,23 +145,42 @@ type pacer struct {
 	once  sync.Once
 	began chan struct{} // closed when start is set
 	start time.Time
+	timer *time.Timer
+	// early is when sending ended though there was more to send; 0: it didn't. It is read
+	// when vegeta has ended.
+	early time.Duration
 }
 
-// Pace implements vegeta.Pacer. It is called by one goroutine.
+func newPacer(ctx context.Context, due *schedule, last time.Duration) *pacer {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	return &pacer{stop: ctx.Done(), due: due, last: last, began: make(chan struct{}), timer: timer}
+}
+
+// Pace implements vegeta.Pacer. It is called by one goroutine. It waits itself: while
+// vegeta waits it can't be stopped.
 func (p *pacer) Pace(elapsed time.Duration, hits uint64) (wait time.Duration, stop bool) {
 	p.once.Do(func() {
 		p.start = time.Now().Add(-elapsed)
 		close(p.began)
 	})
-	select {
-	case <-p.stop:
-		return 0, true
-	default:
-	}
 	if hits >= uint64(p.due.n) || elapsed > p.last {
 		return 0, true
 	}
-	return max(0, p.due.at(int(hits))-elapsed), false
+	if wait := p.due.at(int(hits)) - elapsed; wait > 0 {
+		p.timer.Reset(wait)
+		select {
+		case <-p.timer.C:
+		case <-p.stop:
+		}
+	}
+	select {
+	case <-p.stop:
+		p.early = max(1, time.Since(p.start))
+		return 0, true
+	default:
+		return 0, false
+	}
 }
 
 // Rate implements vegeta.Pacer, which shows it and does nothing by it.

@@ -1,5 +1,6 @@
-// Package proc reads what processes use of this machine, from Linux's /proc. What the
-// figures mean is left to its callers.
+// Package proc starts processes that don't outlive this one, and reads what processes use
+// of this machine, from Linux's /proc. When a process is ended, and what the figures mean,
+// is left to its callers.
 //
 // CPU time is of all threads of a process, those that have ended included, and of none
 // of its children. The kernel tells it in hundredths of a second.

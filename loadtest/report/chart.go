@@ -181,8 +181,11 @@ func figureOfTick(x float64) string {
 	return strconv.FormatFloat(x, 'g', 4, 64)
 }
 
-// answersByCode is the drawing whose only line needs its name, too.
-const answersByCode = "Answers by code"
+// The drawings whose only line needs its name, too.
+const (
+	throughput    = "Throughput"
+	answersByCode = "Answers by code"
+)
 
 // charts returns the drawings of a run: what was measured of it.
 func (r Run) charts() (out []chart) {
@@ -202,7 +205,7 @@ func (r Run) charts() (out []chart) {
 	}
 	add := func(title, unit string, all ...series) {
 		if c, ok := draw(title, unit, x, all); ok {
-			c.Legend = c.Legend || title == answersByCode
+			c.Legend = c.Legend || title == throughput || title == answersByCode
 			out = append(out, c)
 		}
 	}
@@ -220,8 +223,12 @@ func (r Run) charts() (out []chart) {
 		}
 		return *x
 	}
-	add("Throughput", "requests/s",
-		over("due", "muted", func(s Second) float64 { return float64(s.Offered) }),
+	due := func(s Second) float64 { return float64(s.Offered) }
+	if r.Loop != Open {
+		due = func(Second) float64 { return math.NaN() } // nothing ever was
+	}
+	add(throughput, "requests/s",
+		over("due", "muted", due),
 		over("answered with success", "c1", func(s Second) float64 { return float64(succeeded(s.ByAnswer)) }))
 	add("Latency from the intended send time", "ms",
 		latency("p50", "c2", func(q Quantiles) float64 { return q.P50 }),
@@ -268,7 +275,7 @@ func (r Run) answers() (lines []answerLine) {
 	rest := codes[min(most, len(codes)):]
 	codes = codes[:len(codes)-len(rest)]
 	slices.Sort(codes)
-	wanted := map[byte][]string{'2': {"c1", "c2"}, '4': {"c3", "c8"}, '5': {"c6", "c7"}, 'e': {"c5"}}
+	wanted := map[byte][]string{'2': {"c1", "c2"}, '4': {"c3", "c8"}, '5': {"c6", "c7"}, 'e': {"c5"}, 'n': {"c7", "c6"}}
 	free := []string{"c4", "c5", "c8", "c7", "c3", "c2", "c6", "c1"}
 	for _, code := range codes {
 		at := 0

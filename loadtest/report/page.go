@@ -64,7 +64,7 @@ func (d Document) HTML(w io.Writer) error {
 
 // seconds returns the figures behind the drawings.
 func (r Run) seconds() table {
-	t := table{Head: []string{"second", "due", "answered with success", "answers", "p50 ms", "p99 ms", "max ms", "orders in a transaction", "mirror lag s"}}
+	t := table{Head: []string{"second", "due", "sent", "answered with success", "answers", "p50 ms", "p99 ms", "max ms", "orders in a transaction", "mirror lag s"}}
 	optional := func(x *float64) cell {
 		if x == nil {
 			return cell{Text: none}
@@ -76,7 +76,11 @@ func (r Run) seconds() table {
 		if s.LatencyMs != nil {
 			p50, p99, most = &s.LatencyMs.P50, &s.LatencyMs.P99, &s.LatencyMs.Max
 		}
-		t.Rows = append(t.Rows, []cell{{Text: fmt.Sprint(s.At)}, {Text: count(s.Offered)}, {Text: count(succeeded(s.ByAnswer))},
+		due, sent := cell{Text: none}, cell{Text: none}
+		if r.Loop == Open {
+			due, sent = cell{Text: count(s.Offered)}, cell{Text: count(s.Sent)}
+		}
+		t.Rows = append(t.Rows, []cell{{Text: fmt.Sprint(s.At)}, due, sent, {Text: count(succeeded(s.ByAnswer))},
 			{Text: counts(s.ByAnswer)}, optional(p50), optional(p99), optional(most), optional(s.LaneBatch), optional(s.MirrorLagSec)})
 	}
 	return t

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func ptr(x float64) *float64 { return &x }
 func run(target string, perSecond float64) report.Run {
 	n := int64(perSecond) * 30
 	r := report.Run{
-		Scenario: "create", Target: target, Generator: "closed loop, wrk, 512 connections", Seed: 7,
+		Scenario: "create", Target: target, Loop: report.Closed, Generator: "closed loop, wrk, 512 connections", Seed: 7,
 		Started: time.Date(2026, 11, 30, 20, 0, 0, 0, time.UTC), DurationSec: 30, Offered: n, Sent: n,
 		ByAnswer: map[string]int64{"201": n}, PerSecond: perSecond,
 		LatencyMs: report.Quantiles{P50: 60, P90: 80, P99: 140, P999: 210, Max: 250.4},
@@ -37,7 +38,7 @@ func run(target string, perSecond float64) report.Run {
 	}
 	for at := range 30 {
 		q := report.Quantiles{P50: 60 + float64(at%3), P90: 80, P99: 140 + float64(at), P999: 210, Max: 250}
-		r.Seconds = append(r.Seconds, report.Second{At: at, Offered: n / 30, ByAnswer: map[string]int64{"201": n / 30},
+		r.Seconds = append(r.Seconds, report.Second{At: at, ByAnswer: map[string]int64{"201": n / 30},
 			LatencyMs: &q, LaneBatch: ptr(41.5), MirrorLagSec: ptr(1.2)})
 	}
 	return r
@@ -46,10 +47,11 @@ func run(target string, perSecond float64) report.Run {
 // stalled returns an open-loop run in which the target stood still, with refusals.
 func stalled() report.Run {
 	r := run("octopay", 2000)
-	r.Generator, r.LagMs = "open loop, constant 2,000/s", report.Quantiles{P50: 0.05, P90: 0.1, P99: 0.42, P999: 1.5, Max: 3}
+	r.Loop, r.Generator, r.LagMs = report.Open, "open loop, constant 2,000/s", report.Quantiles{P50: 0.05, P90: 0.1, P99: 0.42, P999: 1.5, Max: 3}
 	r.LatencyMs = report.Quantiles{P50: 4, P90: 9, P99: 1900, P999: 2010, Max: 2050}
 	for i := range r.Seconds {
 		s := &r.Seconds[i]
+		s.Offered, s.Sent = 2000, 2000
 		*s.LatencyMs = report.Quantiles{P50: 4, P90: 6, P99: 9, P999: 14, Max: 20}
 		switch i {
 		case 12:
@@ -440,8 +442,14 @@ func TestPageDraws(t *testing.T) {
 			names = append(names, e.text)
 		}
 	}
-	if d := cmp.Diff([]string{"due", "answered with success", "p50", "p90", "p99", "p99.9", "max", "201"}, names); d != "" {
+	if d := cmp.Diff([]string{"answered with success", "p50", "p90", "p99", "p99.9", "max", "201"}, names); d != "" {
 		t.Error(d)
+	}
+
+	// Nothing was due in a closed loop.
+	_, elements = html(t, report.Document{Title: "one", Runs: d.Runs})
+	if !slices.ContainsFunc(with(elements, "line", ""), func(e element) bool { return e.text == "due" }) {
+		t.Error("what was due in an open loop isn't drawn")
 	}
 
 	_, elements = html(t, d)

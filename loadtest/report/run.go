@@ -10,6 +10,7 @@ import "time"
 type Run struct {
 	Scenario    string             `json:"scenario"`  // create, get, …, or a mix
 	Target      string             `json:"target"`    // octopay, direct, echo, raw
+	Loop        string             `json:"loop"`      // Open or Closed
 	Generator   string             `json:"generator"` // such as "closed loop, wrk, 512 connections"
 	Seed        uint64             `json:"seed"`
 	Started     time.Time          `json:"started"`
@@ -17,22 +18,34 @@ type Run struct {
 	Offered     int64              `json:"offered"`      // requests that were due; closed loop: that were sent
 	Sent        int64              `json:"sent"`
 	Dropped     int64              `json:"dropped"`       // due and never sent
-	Cut         int64              `json:"cut,omitempty"` // sent, and their answers not waited for; also in the warm-up, those without one
+	Cut         int64              `json:"cut,omitempty"` // sent, and their answers not waited for
 	ByAnswer    map[string]int64   `json:"by_answer"`     // by status and problem code: "201", "503 overloaded"; or one of the answers below
-	PerSecond   float64            `json:"per_second"`    // answers of success
-	LatencyMs   Quantiles          `json:"latency_ms"`    // from the intended send time; closed loop: from the sending
-	LagMs       Quantiles          `json:"lag_ms"`        // from the intended to the real send time; open loop
+	Failures    Failures           `json:"failures,omitempty"`
+	PerSecond   float64            `json:"per_second"` // answers of success
+	LatencyMs   Quantiles          `json:"latency_ms"` // from the intended send time; closed loop: from the sending
+	LagMs       Quantiles          `json:"lag_ms"`     // from the intended to the real send time; open loop
 	Seconds     []Second           `json:"seconds"`
 	CPUSec      map[string]float64 `json:"cpu_sec"` // used during the run, by program: orderd, mariadbd, …, generator
-	Check       *Check             `json:"check,omitempty"`
-	Invalid     []string           `json:"invalid,omitempty"` // why its figures mean nothing; none: they do
+	// UnsettledBefore is what Unsettled was of the requests that warmed up: what they
+	// wrote is checked with the run.
+	UnsettledBefore int64    `json:"unsettled_before,omitempty"`
+	Check           *Check   `json:"check,omitempty"`
+	Invalid         []string `json:"invalid,omitempty"` // why its figures mean nothing; none: they do
 }
+
+// The loops: what decides when a request is sent.
+const (
+	Open   = "open"   // when it is due
+	Closed = "closed" // when one before was answered
+)
 
 // What stands in place of a status.
 const (
-	Timeout     = "timeout" // no answer in the time that the generator waits
-	NoAnswer    = "error"   // no answer: not connected, or the connection broke
-	OtherAnswer = "other"   // answered with a code beyond AnswersMax different ones
+	Timeout      = "timeout"       // no answer in the time that the generator waits
+	NoAnswer     = "error"         // no answer: the connection broke
+	NotConnected = "not connected" // there was no connection to send it on
+	NotAnOrder   = "not an order"  // a status of success, and not what was asked for
+	OtherAnswer  = "other"         // answered with a code beyond AnswersMax different ones
 )
 
 // AnswersMax bounds how many different answers are counted.
@@ -50,8 +63,9 @@ type Quantiles struct {
 // A Second is what happened in one second of a run, by the time that requests were
 // due. What wasn't measured is absent: its pointer is nil.
 type Second struct {
-	At           int              `json:"at"` // since the beginning
-	Offered      int64            `json:"offered"`
+	At           int              `json:"at"`      // since the beginning
+	Offered      int64            `json:"offered"` // were due; open loop
+	Sent         int64            `json:"sent"`    // of those, whenever that was; open loop
 	ByAnswer     map[string]int64 `json:"by_answer"`
 	LatencyMs    *Quantiles       `json:"latency_ms,omitempty"`
 	LaneBatch    *float64         `json:"lane_batch,omitempty"`     // orders in a transaction, mean

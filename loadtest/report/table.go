@@ -243,16 +243,24 @@ func (r Run) facts() (facts [][2]string) {
 	add := func(name, text string) { facts = append(facts, [2]string{name, text}) }
 	add("answers of success", figure(r.PerSecond)+"/s")
 	add("answers", counts(r.ByAnswer))
+	for _, answer := range []string{NotAnOrder, NoAnswer, NotConnected, Timeout} {
+		if some := r.Failures.of(answer); len(some) > 0 {
+			add(answer, some.String())
+		}
+	}
 	add("latency, ms", r.LatencyMs.String())
-	if r.LagMs != (Quantiles{}) {
+	if r.Loop == Open {
 		add("generator late, ms", r.LagMs.String())
 	}
 	requests := "sent " + count(r.Sent)
-	if !r.closed() {
+	if r.Loop == Open {
 		requests = fmt.Sprintf("due %s, %s, dropped %s", count(r.Offered), requests, count(r.Dropped))
 	}
 	if r.Cut > 0 {
 		requests += fmt.Sprintf(", cut off at the end %s", count(r.Cut))
+	}
+	if r.UnsettledBefore > 0 {
+		requests += fmt.Sprintf(", without an outcome while warming up %s", count(r.UnsettledBefore))
 	}
 	add("requests", requests)
 	var cpu []string

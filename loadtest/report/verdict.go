@@ -20,10 +20,11 @@ func (r Run) Succeeded() int64 { return succeeded(r.ByAnswer) }
 // answer, or one that doesn't say that nothing was written. So many orders may be stored
 // that were never acknowledged.
 func (r Run) Unsettled() int64 {
-	n := r.Cut
+	n := r.Cut + r.UnsettledBefore
 	for answer, count := range r.ByAnswer {
-		// A 503 wrote nothing. What has no status may hide anything.
-		if strings.HasPrefix(answer, "2") || strings.HasPrefix(answer, "4") || strings.HasPrefix(answer, "503") {
+		// A 503 wrote nothing, and neither did what was never sent. What else has no
+		// status may hide anything.
+		if answer == NotConnected || strings.HasPrefix(answer, "2") || strings.HasPrefix(answer, "4") || strings.HasPrefix(answer, "503") {
 			continue
 		}
 		n += count
@@ -47,16 +48,12 @@ func (r Run) validity() Sentence {
 	if !r.Valid() {
 		return Sentence{Bad: true, Text: "INVALID: the figures of this run mean nothing. " + capital(strings.Join(r.Invalid, "; ")) + "."}
 	}
-	if r.closed() {
+	if r.Loop != Open {
 		return Sentence{Text: fmt.Sprintf("Valid: %s requests were sent, the next when one before was answered.", count(r.Sent))}
 	}
 	return Sentence{Text: fmt.Sprintf("Valid: %s of %s requests that were due were sent, 99 %% of them at most %s ms late.",
 		count(r.Sent), count(r.Offered), figure(r.LagMs.P99))}
 }
-
-// closed reports whether the target's answers decided when requests were sent, so that
-// none was ever due.
-func (r Run) closed() bool { return r.LagMs == (Quantiles{}) && r.Offered == r.Sent }
 
 func (r Run) checked() Sentence {
 	c := r.Check

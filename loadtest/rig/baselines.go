@@ -62,12 +62,12 @@ func (r *Rig) Raw(ctx context.Context, job baseline.RawJob) (run report.Run, err
 		return report.Run{}, err
 	}
 	select {
-	case <-p.done:
+	case <-p.child.Done():
 	case <-ctx.Done():
 		return report.Run{}, errors.Join(ctx.Err(), p.end())
 	}
-	if p.err != nil {
-		return report.Run{}, fmt.Errorf("rig: raw: %w%s", p.err, p.tail())
+	if p.child.Err() != nil {
+		return report.Run{}, fmt.Errorf("rig: raw: %w%s", p.child.Err(), p.tail())
 	}
 	if err := json.NewDecoder(strings.NewReader(out.String())).Decode(&run); err != nil {
 		return report.Run{}, fmt.Errorf("rig: raw: %w", err)

@@ -11,10 +11,11 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/octopay/octopay/loadtest/proc"
 )
 
 // A process is a program of ours that was started here.
@@ -24,8 +25,7 @@ type process struct {
 	logFile string
 	logFrom int64             // where its own lines begin
 	addrs   map[string]string // by listener
-	done    chan struct{}     // closed when it is gone
-	err     error             // of its end; read after done
+	child   *proc.Child
 }
 
 // run starts a program, which appends what it writes to logFile. Nothing of ours is
@@ -46,25 +46,9 @@ func run(program, file string, args, environ []string, logFile string) (*process
 	return p, p.start()
 }
 
-// start starts the command in a group of its own, so that Ctrl-C reaches us alone, who
-// end it in order.
-func (p *process) start() error {
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	dieWithParent(p.cmd.SysProcAttr)
-	p.done = make(chan struct{})
-	started := make(chan error)
-	go func() {
-		// The child dies with the thread that started it.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = p.cmd.Wait()
-			close(p.done)
-		}
-	}()
-	if err := <-started; err != nil {
+// start starts the command. Ctrl-C reaches us alone, who end it in order.
+func (p *process) start() (err error) {
+	if p.child, err = proc.Start(p.cmd); err != nil {
 		return fmt.Errorf("rig: start %s: %w", p.program, err)
 	}
 	return nil
@@ -87,8 +71,8 @@ func (p *process) await(ctx context.Context, listeners []string) error {
 		}
 		select {
 		case <-tick.C:
-		case <-p.done:
-			return fmt.Errorf("rig: %s ended at its start: %w%s", p.program, errors.Join(p.err), p.tail())
+		case <-p.child.Done():
+			return fmt.Errorf("rig: %s ended at its start: %w%s", p.program, errors.Join(p.child.Err()), p.tail())
 		case <-ctx.Done():
 			return fmt.Errorf("rig: %s isn't ready: %w%s", p.program, ctx.Err(), p.tail())
 		}
@@ -151,8 +135,8 @@ const endWithin = 30 * time.Second
 // error. So is an end with another status than 0.
 func (p *process) end() error {
 	select {
-	case <-p.done:
-		return fmt.Errorf("rig: %s had ended by itself: %w%s", p.program, errors.Join(p.err), p.tail())
+	case <-p.child.Done():
+		return fmt.Errorf("rig: %s had ended by itself: %w%s", p.program, errors.Join(p.child.Err()), p.tail())
 	default:
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -160,14 +144,14 @@ func (p *process) end() error {
 	limit := time.NewTimer(endWithin)
 	defer limit.Stop()
 	select {
-	case <-p.done:
-		if p.err != nil {
-			return fmt.Errorf("rig: %s ended with: %w%s", p.program, p.err, p.tail())
+	case <-p.child.Done():
+		if p.child.Err() != nil {
+			return fmt.Errorf("rig: %s ended with: %w%s", p.program, p.child.Err(), p.tail())
 		}
 		return nil
 	case <-limit.C:
 		_ = p.cmd.Process.Kill()
-		<-p.done
+		<-p.child.Done()
 		return fmt.Errorf("rig: %s did not end within %s and was killed%s", p.program, endWithin, p.tail())
 	}
 }

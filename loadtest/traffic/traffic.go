@@ -6,6 +6,8 @@
 //
 //	out_trade_no   <run>-<n>          one run has one name
 //
+// It says as well which answers acknowledge a create: whoever sends, by the same rule.
+//
 // It does no I/O and decides nothing about when a request is sent.
 package traffic
 
@@ -120,6 +122,7 @@ type Plan struct {
 	merchantShare []float64 // cumulative
 	weights       int
 	repeats       bool
+	reads         bool
 }
 
 // A Config is what a Plan is made of. Zero values are the defaults.
@@ -178,10 +181,14 @@ func New(c Config) (*Plan, error) {
 		}
 		p.weights += s.Weight
 		p.repeats = p.repeats || s.Kind == Repeat
+		p.reads = p.reads || !s.Kind.Writes()
 	}
 	p.merchantShare = shares(c.Merchants, c.Zipf)
 	return p, nil
 }
+
+// Reads reports whether there are reads among the requests.
+func (p *Plan) Reads() bool { return p.reads }
 
 // Scenario says what the requests are, as ParseMix reads it.
 func (p *Plan) Scenario() string {
@@ -197,15 +204,25 @@ func (p *Plan) Scenario() string {
 
 // Request returns request n.
 func (p *Plan) Request(n uint64) Request {
-	rng := p.rng(n, forRequest)
-	switch kind := p.kind(n); kind {
-	case Create:
-		return p.create(kind, n)
-	case Repeat:
-		return p.create(kind, p.earlier(n, rng))
-	default:
-		return p.read(kind, p.Known[rng.IntN(len(p.Known))])
+	kind := p.kind(n)
+	if order, writes := p.writes(kind, n); writes {
+		return p.create(kind, order)
 	}
+	return p.read(kind, p.Known[p.rng(n, forRequest).IntN(len(p.Known))])
+}
+
+// Writes returns the number of the order that request n asks for, if it is a create or
+// a repeat.
+func (p *Plan) Writes(n uint64) (order uint64, writes bool) { return p.writes(p.kind(n), n) }
+
+func (p *Plan) writes(kind Kind, n uint64) (order uint64, writes bool) {
+	switch kind {
+	case Create:
+		return n, true
+	case Repeat:
+		return p.earlier(n, p.rng(n, forRequest)), true
+	}
+	return 0, false
 }
 
 // Order returns what create n asks for.
