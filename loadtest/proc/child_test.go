@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"go.uber.org/goleak"
 )
 
@@ -60,16 +60,7 @@ func TestAChildDiesWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(30 * time.Second)
-	for there(pid) {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("process %d outlives who started it", pid)
-		}
-	}
+	eventually.True(t, "the child ends after who started it", func() bool { return !there(pid) })
 }
 
 func TestAChildSaysHowItEnded(t *testing.T) {
