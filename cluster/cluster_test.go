@@ -10,15 +10,15 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 // query reads one text value.
 func query(t *testing.T, d *cluster.Database, text string) (s string, err error) {

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/ordersvc/memstore"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 // shards is a map of eight databases on one server.
 func shards(t testing.TB) *shardmap.Map {

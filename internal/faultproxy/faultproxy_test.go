@@ -18,10 +18,9 @@ import (
 	"github.com/octopay/octopay/internal/faultproxy"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/shardmap"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 // A bench is a table on a real server, reached directly and through a proxy.
 type bench struct {

@@ -23,10 +23,9 @@ import (
 	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/shardmap"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 func ask[T any](t *testing.T, db *sql.DB, query string, args ...any) (out T) {
 	t.Helper()

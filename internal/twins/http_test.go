@@ -90,7 +90,7 @@ var inlet = []twin{
 		file:    "httpapi/server.go",
 		with:    "MaxHeaderBytes: 32 << 10,",
 		without: "MaxHeaderBytes: 1 << 30,",
-		pkg:     "httpapi", test: "TestHeadersThatAreTooLargeAreRefused", says: "server_test.go:27: 200",
+		pkg:     "httpapi", test: "TestHeadersThatAreTooLargeAreRefused", says: "headers of 64 KiB are answered 200",
 	},
 	{
 		guard:   "headers are awaited for a bounded time",

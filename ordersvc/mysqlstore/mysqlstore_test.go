@@ -5,16 +5,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/lane"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/ordersvc/storetest"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/slot"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 // open returns a store over the stack, as one process has it, but with more time: how busy
 // the machine is must not decide what becomes of an order. Tests of what is not settled in

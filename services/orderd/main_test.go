@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/services/internal/boottest"
 	"github.com/octopay/octopay/shardmap"
-	"go.uber.org/goleak"
 	"gopkg.in/yaml.v3"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 func environ(t *testing.T, s *localstack.Stack, m *shardmap.Map) []string {
 	return append(boottest.Environ(t, s, m), "OCTOPAY_ADDR=127.0.0.1:0")

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/services/internal/boottest"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 func TestWrongSettingsEndItAtOnceAndAreNamed(t *testing.T) {
 	for name, c := range map[string]struct{ env, want string }{

@@ -18,10 +18,9 @@ import (
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/source"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 // A rig is a uid server, a user who may do everything there, and its source.
 type rig struct {

@@ -7,16 +7,16 @@ import (
 	"testing"
 
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/apply"
 	"github.com/octopay/octopay/syncer/mirror"
 	"github.com/octopay/octopay/syncer/mirror/mirrortest"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 func twoServers(t *testing.T) *shardmap.Map {
 	t.Helper()

@@ -8,12 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/syncer/source"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 // A store stamps and tells its commits under one lock. It is a channel, because fake
 // time doesn't pass while somebody waits for a mutex.

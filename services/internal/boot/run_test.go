@@ -17,10 +17,9 @@ import (
 
 	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/services/internal/boot"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 func TestPartsStopInReverseOrder(t *testing.T) {
 	var mu sync.Mutex

@@ -23,10 +23,9 @@ import (
 	"github.com/octopay/octopay/services/internal/front"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/mirror"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 // slow is a store whose transactions wait until they are let go.
 type slow struct {
