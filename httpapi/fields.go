@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/octopay/octopay/currency"
 	"github.com/octopay/octopay/httpapi/problem"
 	"github.com/octopay/octopay/schema"
 )
@@ -156,7 +157,7 @@ func checkCurrency(s []byte) flaw {
 	if len(s) != 3 || slices.ContainsFunc(s, func(c byte) bool { return c < 'A' || c > 'Z' }) {
 		return flawCurrencyForm
 	}
-	if !activeCurrency(s) {
+	if !currency.Active(s) {
 		return flawCurrency
 	}
 	return fine

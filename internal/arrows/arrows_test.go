@@ -28,6 +28,7 @@ var below = map[string][]string{
 	"slot":                {},
 	"shardmap":            {"slot"},
 	"idgen":               {"slot"},
+	"currency":            {},
 	"internal/dberr":      {},
 	"internal/faultproxy": {},
 	"internal/eventually": {},
@@ -41,10 +42,11 @@ var below = map[string][]string{
 	"ordersvc":            {"cluster", "idgen", "internal/dberr", "lane", "lease", "schema", "shardmap", "slot"},
 	"syncer":              {"cluster", "idgen", "internal/dberr", "lease", "schema", "shardmap", "slot"},
 	"auth":                {"cluster", "internal/dberr", "schema", "shardmap"},
-	"httpapi":             {"", "auth", "cluster", "idgen", "lane", "lease", "ordersvc", "schema", "shardmap", "slot", "syncer"},
-	"services":            {"", "auth", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/eventually", "internal/localstack", "lane", "lease", "ordersvc", "schema", "shardmap", "slot", "syncer"},
+	"payconfig":           {"cluster", "currency", "internal/dberr", "schema", "shardmap"},
+	"httpapi":             {"", "auth", "cluster", "currency", "idgen", "lane", "lease", "ordersvc", "payconfig", "schema", "shardmap", "slot", "syncer"},
+	"services":            {"", "auth", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/eventually", "internal/localstack", "lane", "lease", "ordersvc", "payconfig", "schema", "shardmap", "slot", "syncer"},
 	// Traffic, baselines and what they measure; nobody uses it.
-	"loadtest": {"", "auth", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/localstack", "lane", "lease", "ordersvc", "schema", "services", "shardmap", "slot", "syncer"},
+	"loadtest": {"", "auth", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/localstack", "lane", "lease", "ordersvc", "payconfig", "schema", "services", "shardmap", "slot", "syncer"},
 	// Real engines for tests and for people; of the programs only quickstart and the load
 	// test have it.
 	"internal/localstack": {"cluster", "schema", "shardmap", "slot"},
@@ -54,6 +56,7 @@ var below = map[string][]string{
 var pure = map[string]map[string][]string{
 	"slot":     nil,
 	"idgen":    nil,
+	"currency": nil,
 	"shardmap": {"net": {"SplitHostPort"}}, // takes a text apart
 	"lane":     nil,
 }
@@ -256,6 +259,8 @@ func TestTheArrowsFindWhatIsWrong(t *testing.T) {
 		{"lease", module + "/internal/localstack", "not below"},
 		{"services/orderd", module + "/internal/localstack", "for tests"},
 		{"services/orderd", module + "/ordersvc/storetest", "for tests"},
+		{"payconfig", module + "/ordersvc", "not below"},
+		{"ordersvc", module + "/payconfig", "not below"},
 		{"lane", "database/sql", "does I/O"},
 		{"idgen", "os", "does I/O"},
 		{"ordersvc", "testing", "imports testing"},
