@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +35,8 @@ type Config struct {
 	// for it; 2 s. What it wrote is acknowledged as well.
 	Warmup   time.Duration
 	Duration time.Duration // whole seconds
-	// Second is called when a second has ended, with its answers; it has no latencies.
+	// Second is called when a second has ended, with its answers by status; it has no
+	// latencies. Which of them were no orders is known at the end.
 	Second func(report.Second)
 	Begin  func() // called right before what is measured
 }
@@ -53,14 +55,14 @@ const (
 const late = 15 * time.Second
 
 // Run sends the requests of plan, from number first on, for c.Duration, and returns
-// beside the figures the order id of every create that was answered 201 or 200. Which
+// beside the figures the creates that were acknowledged, as traffic.Ledger has it. Which
 // numbers were sent isn't known to the last one: another run of the same plan must
 // begin far above. Requests that are under way at the end are cut off.
 //
 // Latencies are wrk's. They count from the sending, and for each slow answer wrk adds
 // those of the requests that its connection would have sent meanwhile, at its mean
-// pace; that is an estimate, where package openloop measures. When ctx ends sending ends;
-// what was measured until then is returned with ctx's error.
+// pace; that is an estimate, where package openloop measures. When ctx ends before that,
+// sending ends: the run is of the time until then, and invalid.
 func Run(ctx context.Context, plan *traffic.Plan, first uint64, c Config) (run report.Run, acks []traffic.Ack, err error) {
 	base, err := c.check()
 	if err != nil {
@@ -77,8 +79,9 @@ func Run(ctx context.Context, plan *traffic.Plan, first uint64, c Config) (run r
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	lines := header(base, c.Key)
+	judge := judge{plan, traffic.NewLedger(plan)}
 	send := func(name string, n int, d time.Duration, c Config) (o outcome, err error) {
-		w := wrkRun{binary: wrk, dir: filepath.Join(dir, name), config: c, duration: d}
+		w := wrkRun{binary: wrk, dir: filepath.Join(dir, name), config: c, duration: d, writes: plan.Creates()}
 		if err := os.Mkdir(w.dir, 0o700); err != nil {
 			return o, err
 		}
@@ -86,29 +89,37 @@ func Run(ctx context.Context, plan *traffic.Plan, first uint64, c Config) (run r
 		if err := write(w.dir, plan, first, n, c.Threads, lines); err != nil {
 			return o, err
 		}
+		if o, err = w.run(ctx); err != nil || o.DurationUS == 0 {
+			return o, err
+		}
+		err = judge.take(w.dir, c.Threads, o.until(first), &o)
 		first += uint64(n)
-		o, err = w.run(ctx)
-		acks = append(acks, o.acks...)
 		return o, err
 	}
 	n := warmupRate * int(c.Warmup/time.Second)
 	warm, err := send("warmup", n, c.Warmup, Config{URL: c.URL, Connections: c.Connections, Threads: c.Threads})
 	if err != nil {
-		return report.Run{}, acks, fmt.Errorf("warming up: %w", err)
+		return report.Run{}, nil, fmt.Errorf("warming up: %w", err)
 	}
-	perSecond := float64(warm.Sent) / (float64(warm.DurationUS) / 1e6)
+	before := warm.report(plan, c).Unsettled()
+	if ctx.Err() != nil {
+		run = outcome{started: time.Now()}.report(plan, c)
+		run.UnsettledBefore = before
+		return run, judge.ledger.Acks(), nil
+	}
+	perSecond := float64(warm.sent()) / (float64(warm.DurationUS) / 1e6)
 	n = int(math.Ceil(perSecond*c.Duration.Seconds()*spare)) + 100*c.Connections
 	o, err := send("run", n, c.Duration, c)
-	if err != nil && o.DurationUS == 0 {
-		return report.Run{}, acks, err
+	if err != nil {
+		return report.Run{}, nil, err
 	}
 	run = o.report(plan, c)
-	run.Cut += warm.report(plan, c).Unsettled()
+	run.UnsettledBefore = before
 	if o.Empty > 0 {
 		run.Invalid = append(run.Invalid, fmt.Sprintf(
 			"the %d requests that were prepared ran out: the service was over %g times as fast as in the %s of warming up, which should last longer", n, spare, c.Warmup))
 	}
-	return run, acks, err
+	return run, judge.ledger.Acks(), nil
 }
 
 // check fills in defaults and returns the service's URL.
@@ -131,22 +142,25 @@ func (c *Config) check() (*url.URL, error) {
 	case c.Threads < 1 || c.Connections < 1 || c.Connections%c.Threads != 0:
 		return nil, errors.New("closedloop: threads must share the connections evenly")
 	case c.Duration < time.Second || c.Duration%time.Second != 0 || c.Warmup < time.Second || c.Warmup%time.Second != 0:
-		return nil, errors.New("closedloop: the time to measure, and to warm up, must be whole seconds")
+		return nil, errors.New("closedloop: the time to measure, and to warm up, must be whole seconds, one at least")
 	case strings.ContainsAny(c.Key, "\r\n"):
 		return nil, errors.New("closedloop: a key is one line")
 	}
 	return base, nil
 }
 
+// clockApart is how far clocks may be apart that measure the same seconds.
+const clockApart = 50 * time.Millisecond
+
 // report turns what wrk says into figures.
 func (o outcome) report(plan *traffic.Plan, c Config) report.Run {
 	ms := func(us float64) float64 { return us / 1000 }
 	l := o.LatencyUS
 	run := report.Run{
-		Scenario:  plan.Scenario(),
+		Scenario: plan.Scenario(), Loop: report.Closed,
 		Generator: fmt.Sprintf("closed loop, wrk, %d connections", c.Connections),
 		Seed:      plan.Seed, Started: o.started.UTC(), DurationSec: float64(o.DurationUS) / 1e6,
-		Offered: o.Sent, Sent: o.Sent, ByAnswer: map[string]int64{}, Seconds: o.seconds,
+		Offered: o.sent(), Sent: o.sent(), ByAnswer: map[string]int64{}, Failures: slices.Clone(o.failures), Seconds: o.seconds,
 		LatencyMs: report.Quantiles{P50: ms(l[0]), P90: ms(l[1]), P99: ms(l[2]), P999: ms(l[3]), Max: ms(l[4])},
 		CPUSec:    map[string]float64{"generator": o.cpu.Seconds()},
 	}
@@ -154,19 +168,25 @@ func (o outcome) report(plan *traffic.Plan, c Config) report.Run {
 	// wrk counts some connections that broke and not others: it takes one that the
 	// service closed for the end of an answer. But it never has more requests under way
 	// than connections.
-	if broken := min(max(o.Connect+o.Read+o.Write, o.Sent-o.Answered-int64(c.Connections)), o.Sent-o.Answered); broken > 0 {
+	unanswered := run.Sent - o.Answered
+	if broken := min(max(o.Read+o.Write, unanswered-int64(c.Connections)), unanswered); broken > 0 {
 		run.ByAnswer[report.NoAnswer] = broken
+		run.Failures.Add(report.NoAnswer, "the connection broke", fmt.Sprintf("wrk says: %d times in reading, %d in writing, and closed otherwise", o.Read, o.Write), broken)
 	}
-	run.Cut = o.Sent - o.Answered - run.ByAnswer[report.NoAnswer]
-	run.PerSecond = float64(run.Succeeded()) / run.DurationSec
+	run.Cut = unanswered - run.ByAnswer[report.NoAnswer]
+	if o.Connect > 0 {
+		run.Failures.Add(report.NotConnected, "attempt to connect, which is no request", "", o.Connect)
+	}
+	if o.DurationUS > 0 {
+		run.PerSecond = float64(run.Succeeded()) / run.DurationSec
+	}
+	// wrk's clock isn't ours. Where its requests ran out that is said.
+	if ended := time.Duration(o.DurationUS) * time.Microsecond; o.Empty == 0 && ended < c.Duration-clockApart {
+		run.Invalid = append(run.Invalid, report.EndedEarly(run.DurationSec, c.Duration.Seconds()))
+	}
 	if o.Late > 0 {
 		run.Invalid = append(run.Invalid, fmt.Sprintf("%d answers took longer than %s, and are not in the latencies", o.Late, late))
 	}
-	if o.Answered == 0 {
-		run.Invalid = append(run.Invalid, "no request was answered")
-	}
-	if o.Unreadable > 0 {
-		run.Invalid = append(run.Invalid, fmt.Sprintf("%d writes were answered with success and without an order id: nobody can look for them", o.Unreadable))
-	}
+	run.Invalid = append(run.Invalid, run.Doubts()...)
 	return run
 }

@@ -3,7 +3,9 @@
 -- directory holds them all:
 --
 --   requests.<thread>   records: seven digits of length, then as many bytes of HTTP
---   ids.<thread>        the order id and the out_trade_no of every create that was answered with success
+--   answers.<thread>    the answers of success that are to be judged, which is not done here:
+--                       "<second> <status> <replayed> <length>" and a line feed, as many bytes
+--                       of the body, a line feed
 --   seconds.<thread>    "<second> <total> <answer>", totals since the beginning, when a
 --                       second has ended; "end" when the requests have run out
 --   result              JSON, written at the end: the file is there when it is whole
@@ -12,6 +14,7 @@ local ffi = require("ffi")
 ffi.cdef("struct octopay_tv { long s, us; }; int gettimeofday(struct octopay_tv *tv, void *tz);")
 
 local answersMax = 64 -- different answers that are counted; as in package report
+local bodyMax = 4096 -- bytes of a body that are judged; as in package traffic
 
 -- In the main thread.
 
@@ -23,11 +26,10 @@ function setup(thread)
 end
 
 function done(summary, latency)
-   local total, sent, ids, unreadable, empty = {}, 0, 0, 0, 0
+   local total, sent, kept, empty = {}, {}, 0, 0
    for _, thread in ipairs(threads) do
-      sent = sent + thread:get("sent")
-      ids = ids + thread:get("ids")
-      unreadable = unreadable + thread:get("unreadable")
+      sent[#sent + 1] = string.format("%.0f", thread:get("sent"))
+      kept = kept + thread:get("kept")
       empty = empty + thread:get("empty")
       local f = assert(io.open("seconds." .. thread:get("number"), "a")) -- flushed, and not written any more
       for answer in thread:get("answers"):gmatch("[^\n]+") do
@@ -44,9 +46,9 @@ function done(summary, latency)
    local e = summary.errors
    local f = assert(io.open("result.part", "w"))
    assert(f:write(string.format(
-      '{"duration_us":%.0f,"answered":%.0f,"sent":%.0f,"ids":%.0f,"unreadable":%.0f,"empty":%.0f,"by_answer":{%s},'
+      '{"duration_us":%.0f,"answered":%.0f,"sent_by":[%s],"kept":%.0f,"empty":%.0f,"by_answer":{%s},'
          .. '"connect":%.0f,"read":%.0f,"write":%.0f,"late":%.0f,"latency_us":[%.0f,%.0f,%.0f,%.0f,%.0f]}',
-      summary.duration, summary.requests, sent, ids, unreadable, empty, table.concat(parts, ","),
+      summary.duration, summary.requests, table.concat(sent, ","), kept, empty, table.concat(parts, ","),
       e.connect, e.read, e.write, e.timeout,
       latency:percentile(50), latency:percentile(90), latency:percentile(99), latency:percentile(99.9), latency.max)))
    assert(f:close())
@@ -55,18 +57,21 @@ end
 
 -- In each thread. What done reads must be global.
 
-sent, ids, unreadable, empty, answers, second = 0, 0, 0, 0, "", 0
+sent, kept, empty, answers, second = 0, 0, 0, "", 0
 
-local requests, idFile, secondFile, tv, start
+local writes -- whether there are creates among the requests
+local requests, answerFile, secondFile, tv, start
 local verified, ended = false, false
 local known = 0
 local plain = {} -- by status: the name of its counter
+local heads = {} -- by status and whether it was replayed: what an answer of this second begins with
 
-function init()
+function init(args)
+   writes = args[1] == "writes"
    requests = assert(io.open("requests." .. number, "rb"))
    requests:setvbuf("full", 1048576)
-   idFile = assert(io.open("ids." .. number, "w"))
-   idFile:setvbuf("full", 65536)
+   answerFile = assert(io.open("answers." .. number, "w"))
+   answerFile:setvbuf("full", 1048576)
    secondFile = assert(io.open("seconds." .. number, "w"))
    tv = ffi.new("struct octopay_tv")
 end
@@ -127,6 +132,29 @@ local function roll(at)
    end
    secondFile:flush()
    second = at
+   heads = {}
+end
+
+-- Keeps an answer of success to be judged, unless it is clear that it is that of a read.
+local function keep(status, headers, body)
+   local replayed = 0
+   if status == 200 then
+      if (headers["Idempotent-Replayed"] or headers["idempotent-replayed"]) == "true" then
+         replayed = 1
+      elseif body:find('^%s*{%s*"data"') or not writes and body:find('^%s*{%s*"order_id"') then
+         return
+      end
+   end
+   local head = heads[status * 2 + replayed]
+   if not head then
+      head = second .. " " .. status .. " " .. replayed .. " "
+      heads[status * 2 + replayed] = head
+   end
+   if #body > bodyMax then
+      body = body:sub(1, bodyMax)
+   end
+   kept = kept + 1
+   assert(answerFile:write(head, #body, "\n", body, "\n"))
 end
 
 function response(status, headers, body)
@@ -147,15 +175,7 @@ function response(status, headers, body)
       end
    end
    _G[counter] = _G[counter] + 1
-   -- A create: made, or made before. Reads have neither.
-   if status == 201 or (status == 200 and headers["Idempotent-Replayed"]) then
-      local id = body:match('^{"order_id":"(%d+)"')
-      local no = body:match('"out_trade_no":"([^"\n]+)"')
-      if id and no then
-         ids = ids + 1
-         assert(idFile:write(id, " ", no, "\n"))
-      else
-         unreadable = unreadable + 1
-      end
+   if status < 300 then
+      keep(status, headers, body)
    end
 end

@@ -109,7 +109,6 @@ func (s *series) second(at int) report.Second {
 		for answer, n := range t.totals[at] {
 			if n -= t.before(at)[answer]; n > 0 {
 				out.ByAnswer[answer] += n
-				out.Offered += n
 			}
 		}
 	}

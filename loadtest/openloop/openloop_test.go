@@ -285,7 +285,7 @@ func TestWhatIsNoOrderIsAFailure(t *testing.T) {
 			c.Say(201, traffictest.Order(idgen.Make(c.UID, 5), c.UID, "r1-123456"))
 		},
 		"not the order that the same create was answered with before": nil,
-		"a read without a JSON object":                                nil,
+		"a read without an order or a list":                           nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -298,7 +298,7 @@ func TestWhatIsNoOrderIsAFailure(t *testing.T) {
 				mu.Unlock()
 				switch {
 				case c.R.Method == http.MethodGet:
-					if name == "a read without a JSON object" {
+					if name == "a read without an order or a list" {
 						page(c)
 						return
 					}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	json "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/octopay/octopay/idgen"
 )
@@ -38,7 +39,7 @@ const (
 	otherOrder   = "not the order that the same create was answered with before"
 	madeAgain    = "201, though the same create had been answered 201"
 	noReadStatus = "a read that isn't answered 200"
-	noObject     = "a read without a JSON object"
+	noObject     = "a read without an order or a list"
 )
 
 // fault returns a Fault of an answer.
@@ -59,16 +60,27 @@ func (s Success) order() (a answered, fault *Fault) {
 	return a, nil
 }
 
-// Read says what is wrong with the answer to a read; nil: nothing. It looks no further
-// than whether it can be one: what a read finds changes while a run goes on.
+// Read says what is wrong with the answer to a read; nil: nothing. It must be an order or
+// begin a list; of what, changes while a run goes on.
 func Read(s Success) *Fault {
-	switch {
-	case s.Status != http.StatusOK:
+	if s.Status != http.StatusOK {
 		return s.fault(noReadStatus, "it must be 200")
-	case !bytes.HasPrefix(bytes.TrimLeft(s.Body, " \t\r\n"), []byte{'{'}):
-		return s.fault(noObject, "it must be an object")
 	}
-	return nil
+	d := jsontext.NewDecoder(bytes.NewReader(s.Body))
+	if d.PeekKind() != jsontext.KindBeginObject {
+		return s.fault(noObject, "it is no object")
+	}
+	_, err := d.ReadToken()
+	for err == nil && d.PeekKind() == jsontext.KindString {
+		var name jsontext.Token
+		if name, err = d.ReadToken(); err == nil {
+			if name := name.String(); name == "order_id" || name == "data" {
+				return nil
+			}
+			err = d.SkipValue()
+		}
+	}
+	return s.fault(noObject, "%v", err)
 }
 
 // Accepts returns the id with which a create of o was accepted: by 201, or 200 and a

@@ -166,7 +166,12 @@ func TestWhatAReadIsAnsweredWith(t *testing.T) {
 	}{
 		"an order":              {Success{Status: 200, Body: []byte(`{"order_id":"1"}`)}, ""},
 		"the beginning of many": {Success{Status: 200, Body: []byte("\r\n {\"data\":[")}, ""},
+		"with more":             {Success{Status: 200, Body: []byte(`{"a":{"b":[1]},"data":[],"has_more":false}`)}, ""},
 		"a page":                {Success{Status: 200, Body: []byte("<html>")}, noObject},
+		"no figures":            {Success{Status: 200, Body: []byte(`{}`)}, noObject},
+		"an inner order":        {Success{Status: 200, Body: []byte(`{"a":{"order_id":"1"}}`)}, noObject},
+		"cut before it":         {Success{Status: 200, Body: []byte(`{"a":[1,2`)}, noObject},
+		"an array":              {Success{Status: 200, Body: []byte(`["data"]`)}, noObject},
 		"nothing":               {Success{Status: 200}, noObject},
 		"made":                  {Success{Status: 201, Body: []byte(`{}`)}, noReadStatus},
 	} {

@@ -123,6 +123,7 @@ type Plan struct {
 	weights       int
 	repeats       bool
 	reads         bool
+	creates       bool
 }
 
 // A Config is what a Plan is made of. Zero values are the defaults.
@@ -181,6 +182,7 @@ func New(c Config) (*Plan, error) {
 		}
 		p.weights += s.Weight
 		p.repeats = p.repeats || s.Kind == Repeat
+		p.creates = p.creates || s.Kind.Writes()
 		p.reads = p.reads || !s.Kind.Writes()
 	}
 	p.merchantShare = shares(c.Merchants, c.Zipf)
@@ -189,6 +191,9 @@ func New(c Config) (*Plan, error) {
 
 // Reads reports whether there are reads among the requests.
 func (p *Plan) Reads() bool { return p.reads }
+
+// Creates reports whether there are creates or repeats among them.
+func (p *Plan) Creates() bool { return p.creates }
 
 // Scenario says what the requests are, as ParseMix reads it.
 func (p *Plan) Scenario() string {
