@@ -86,8 +86,8 @@ func (r *rig) run(s *syncer.Service) (stop func()) {
 				if err != nil {
 					r.t.Errorf("Run: %v", err)
 				}
-			case <-time.After(30 * time.Second):
-				r.t.Error("Run did not stop within 30 s")
+			case <-time.After(eventually.Patience):
+				r.t.Error("Run does not stop")
 			}
 			if err := s.Close(); err != nil {
 				r.t.Errorf("Close: %v", err)
