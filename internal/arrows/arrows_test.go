@@ -33,6 +33,7 @@ var below = map[string][]string{
 	"internal/faultproxy": {},
 	"internal/eventually": {},
 	"internal/arrows":     {},
+	"internal/install":    {}, // packages that tests and load tests need
 	"internal/command":    {}, // how a program with commands reads its call, and ends
 	"internal/twins":      {},
 	"schema":              {"idgen", "shardmap", "slot"},
@@ -46,10 +47,10 @@ var below = map[string][]string{
 	"httpapi":             {"", "auth", "cluster", "currency", "idgen", "lane", "lease", "ordersvc", "payconfig", "schema", "shardmap", "slot", "syncer"},
 	"services":            {"", "auth", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/eventually", "internal/localstack", "lane", "lease", "ordersvc", "payconfig", "schema", "shardmap", "slot", "syncer"},
 	// Traffic, baselines and what they measure; nobody uses it.
-	"loadtest": {"", "auth", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/localstack", "lane", "lease", "ordersvc", "payconfig", "schema", "services", "shardmap", "slot", "syncer"},
+	"loadtest": {"", "auth", "cluster", "httpapi", "idgen", "internal/command", "internal/dberr", "internal/install", "internal/localstack", "lane", "lease", "ordersvc", "payconfig", "schema", "services", "shardmap", "slot", "syncer"},
 	// Real engines for tests and for people; of the programs only quickstart and the load
 	// test have it.
-	"internal/localstack": {"cluster", "schema", "shardmap", "slot"},
+	"internal/localstack": {"cluster", "internal/install", "schema", "shardmap", "slot"},
 }
 
 // pure are the rooms without I/O, and what they may use of a package that could do it.

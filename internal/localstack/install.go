@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
+
+	"github.com/octopay/octopay/internal/install"
 )
 
 // binaries are the programs of a stack.
@@ -51,7 +53,7 @@ func find(ctx context.Context, o Options) (b binaries, err error) {
 
 // findMariaDB finds the server and the program that makes its first data with look, and
 // installs them first where that is possible.
-func findMariaDB(ctx context.Context, look func(string) string, install bool, logf logf) (server, installDB string, err error) {
+func findMariaDB(ctx context.Context, look func(string) string, may bool, logf logf) (server, installDB string, err error) {
 	found := func() bool {
 		server, installDB = look("mariadbd"), look("mariadb-install-db")
 		return server != "" && installDB != ""
@@ -59,30 +61,11 @@ func findMariaDB(ctx context.Context, look func(string) string, install bool, lo
 	if found() {
 		return server, installDB, nil
 	}
-	if _, err := os.Stat("/etc/debian_version"); err != nil || !install || os.Geteuid() != 0 {
+	if !may {
 		return "", "", errNoMariaDB
 	}
-	l, err := lockFile(ctx, filepath.Join(os.TempDir(), "octopay-install.lock"), exclusive)
-	if err != nil {
-		return "", "", err
-	}
-	defer l.unlock()
-	if found() { // somebody else was faster
-		return server, installDB, nil
-	}
-	logf("installing mariadb-server-core and mariadb-client-core (once)")
-	for _, args := range [][]string{
-		{"-q", "update"},
-		{"-q", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "--no-install-recommends", "mariadb-server-core", "mariadb-client-core"},
-	} {
-		cmd := exec.CommandContext(ctx, "apt-get", args...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", "", fmt.Errorf("%w\napt-get %v: %w\n%s", errNoMariaDB, args, err, out)
-		}
-	}
-	if !found() {
-		return "", "", errNoMariaDB
+	if err := install.Packages(ctx, found, logf, "mariadb-server-core", "mariadb-client-core"); err != nil {
+		return "", "", fmt.Errorf("%w\n%w", errNoMariaDB, err)
 	}
 	return server, installDB, nil
 }

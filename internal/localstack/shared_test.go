@@ -281,7 +281,7 @@ func TestWhatIsMissingIsInstalledOrNamed(t *testing.T) {
 		return
 	}
 	text, _ := os.ReadFile(calls)
-	want := "noninteractive -q update\nnoninteractive -q -o DPkg::Lock::Timeout=300 install -y --no-install-recommends mariadb-server-core mariadb-client-core\n"
+	want := "noninteractive -q -o DPkg::Lock::Timeout=300 update\nnoninteractive -q -o DPkg::Lock::Timeout=300 install -y --no-install-recommends mariadb-server-core mariadb-client-core\n"
 	if err != nil || server != "/found/mariadbd" || string(text) != want {
 		t.Errorf("%v; found %s after\n%s", err, server, text)
 	}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/octopay/octopay/internal/install"
 	"github.com/octopay/octopay/loadtest/proc"
 	"github.com/octopay/octopay/loadtest/report"
 )
@@ -27,25 +28,17 @@ var errNoWrk = errors.New("closedloop: no wrk here; install it: sudo apt-get upd
 
 // find returns the path of wrk, and installs it first where that is possible.
 func find(ctx context.Context) (string, error) {
-	path, err := exec.LookPath("wrk")
-	if err == nil {
+	var path string
+	found := func() (ok bool) {
+		var err error
+		path, err = exec.LookPath("wrk")
+		return err == nil
+	}
+	if found() {
 		return path, nil
 	}
-	if _, err := os.Stat("/etc/debian_version"); err != nil || os.Geteuid() != 0 {
-		return "", errNoWrk
-	}
-	for _, args := range [][]string{
-		{"-q", "-o", "DPkg::Lock::Timeout=300", "update"},
-		{"-q", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "--no-install-recommends", "wrk"},
-	} {
-		cmd := exec.CommandContext(ctx, "apt-get", args...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%w\napt-get %v: %w\n%s", errNoWrk, args, err, out)
-		}
-	}
-	if path, err = exec.LookPath("wrk"); err != nil {
-		return "", errNoWrk
+	if err := install.Packages(ctx, found, nil, "wrk"); err != nil {
+		return "", fmt.Errorf("%w (%w)", errNoWrk, err)
 	}
 	return path, nil
 }

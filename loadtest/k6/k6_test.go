@@ -6,6 +6,7 @@ package k6
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,45 +25,35 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	debian "github.com/octopay/octopay/internal/install"
 )
 
 // errNoNode tells how to get what is missing.
 var errNoNode = errors.New("k6: no node here; install it: sudo apt-get update && sudo apt-get install -y --no-install-recommends nodejs")
 
 // node finds Node, and installs it first where that is possible.
-var node = sync.OnceValues(func() (string, error) { return findNode(exec.LookPath, os.Geteuid() == 0) })
+var node = sync.OnceValues(func() (string, error) {
+	return findNode(exec.LookPath, func(found func() bool) error { return debian.Packages(context.Background(), found, nil, "nodejs") })
+})
 
-func findNode(look func(string) (string, error), root bool) (string, error) {
-	if path, err := look("node"); err == nil {
+func findNode(look func(string) (string, error), get func(found func() bool) error) (path string, err error) {
+	found := func() bool {
+		path, err = look("node")
+		return err == nil
+	}
+	if found() {
 		return path, nil
 	}
-	if _, err := os.Stat("/etc/debian_version"); err != nil || !root {
-		return "", errNoNode
+	if err := get(found); err != nil {
+		return "", fmt.Errorf("%w (%w)", errNoNode, err)
 	}
-	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "octopay-install.lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", err
-	}
-	for _, args := range [][]string{
-		{"-q", "update"},
-		{"-q", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "--no-install-recommends", "nodejs"},
-	} {
-		cmd := exec.Command("apt-get", args...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%w\napt-get %v: %w\n%s", errNoNode, args, err, out)
-		}
-	}
-	return look("node")
+	return path, nil
 }
 
 func TestWithoutNodeItSaysWhatToRun(t *testing.T) {
 	nowhere := func(string) (string, error) { return "", exec.ErrNotFound }
-	if _, err := findNode(nowhere, false); !errors.Is(err, errNoNode) {
+	if _, err := findNode(nowhere, func(func() bool) error { return debian.ErrCannot }); !errors.Is(err, errNoNode) || !errors.Is(err, debian.ErrCannot) {
 		t.Errorf("%v", err)
 	}
 }
