@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/octopay/octopay/loadtest/baseline"
@@ -25,8 +25,17 @@ type bigCmd struct {
 
 // Run does it.
 func (c bigCmd) Run(ctx context.Context, out console) error {
-	if c.Waiting < 1 {
-		return usage("--waiting must be above 0")
+	for _, n := range c.Databases {
+		if err := isSize("databases", n); err != nil {
+			return err
+		}
+	}
+	if err := first(
+		eachOf("rows", c.Rows, 1, 100_000_000), eachOf("connections", c.Connections, 1, connectionsMax),
+		eachOf("databases", c.Databases, 1, slices.Max(sizes)), eachOf("waiting", []int{c.Waiting}, 1, connectionsMax/slices.Max(sizes)),
+		isMemory("buffer-pool", c.BufferPool),
+	); err != nil {
+		return err
 	}
 	return c.conduct(ctx, out, "load-big", "What stored rows and the number of databases cost", c.Most, func(ctx context.Context, d *report.Document) error {
 		if err := c.byRows(ctx, out, d); err != nil {
@@ -48,7 +57,7 @@ func stacks(ctx context.Context, out console, d *report.Document, numbers []int,
 	var all []stack
 	defer func() {
 		for _, s := range all {
-			err = errors.Join(err, s.rig.Close())
+			err = ended(err, s.rig.Close())
 		}
 	}()
 	for _, n := range numbers {

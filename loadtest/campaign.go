@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/loadtest/baseline"
 	"github.com/octopay/octopay/loadtest/check"
 	"github.com/octopay/octopay/loadtest/closedloop"
@@ -41,6 +42,22 @@ func (c campaign) check() error {
 	return nil
 }
 
+// eachOf is an error when one of a flag's values isn't from least to most, or there is none.
+func eachOf(flag string, values []int, least, most int) error {
+	if len(values) == 0 {
+		return usage("--%s needs a value", flag)
+	}
+	for i, n := range values {
+		if n < least || n > most {
+			return usage("--%s must be from %d to %d, not %d", flag, least, most, n)
+		}
+		if slices.Contains(values[:i], n) {
+			return usage("--%s has %d twice", flag, n)
+		}
+	}
+	return nil
+}
+
 // errMost ends what took too long.
 var errMost = errors.New("it took longer than --most")
 
@@ -49,6 +66,9 @@ var errMost = errors.New("it took longer than --most")
 func (c campaign) conduct(ctx context.Context, out console, name, title string, most time.Duration, f func(ctx context.Context, d *report.Document) error) error {
 	if err := c.check(); err != nil {
 		return err
+	}
+	if most <= 0 {
+		return usage("--most must be above 0")
 	}
 	if err := os.MkdirAll(c.Out, 0o755); err != nil {
 		return err
@@ -64,11 +84,11 @@ func (c campaign) conduct(ctx context.Context, out console, name, title string, 
 		err = errors.Join(err, context.Cause(limited))
 	}
 	if err != nil {
-		d.Findings = append(d.Findings, report.Sentence{Bad: true, Text: "It didn't come to its end: " + err.Error()})
+		d.Findings = append(d.Findings, unfinished(err))
 	}
 	d.Findings = append(d.Findings, report.Sentence{Text: fmt.Sprintf("It took %s in all.", time.Since(d.Started).Round(time.Second))})
 	name = d.Started.Format(time.DateOnly) + "-" + name
-	written := errors.Join(write(d, c.Out, name), markdown(d, filepath.Join(c.Out, name+".md")))
+	written := errors.Join(write(d, c.Out, name), put(filepath.Join(c.Out, name+".md"), d.Markdown))
 	if written == nil {
 		out.say("written: %s.md, .json, .html", filepath.Join(c.Out, name))
 	}
@@ -80,16 +100,16 @@ func (c campaign) conduct(ctx context.Context, out console, name, title string, 
 	return verdict(d, errors.Join(err, d.Text(out.out), written))
 }
 
+// unfinished says what went wrong beside what was measured.
+func unfinished(err error) report.Sentence {
+	if onlyEnding(err) {
+		return report.Sentence{Bad: true, Text: "What it ran on did not end as it should: " + err.Error()}
+	}
+	return report.Sentence{Bad: true, Text: "It didn't come to its end: " + err.Error()}
+}
+
 // errFound ends a command that found something that must not be; it has said what.
 var errFound = errors.New("something is not as it must be")
-
-func markdown(d report.Document, file string) error {
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Markdown(io.Writer(f)), f.Close())
-}
 
 // enter enters what a rig says of itself into a document.
 func enter(d *report.Document, r *rig.Rig) {
@@ -116,11 +136,13 @@ func (c campaign) rounds(ctx context.Context, out console, d *report.Document, n
 		for _, i := range turn(len(contenders), round) {
 			one := contenders[i]
 			run, err := one.run(ctx)
+			run.Target = one.target
+			if err == nil || run.Sent > 0 { // also of one that failed later
+				set.Rounds[round] = append(set.Rounds[round], run)
+			}
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", name, one.target, err)
 			}
-			run.Target = one.target
-			set.Rounds[round] = append(set.Rounds[round], run)
 			out.tell(fmt.Sprintf("%s, round %d of %d", name, round+1, c.Rounds), run)
 		}
 	}
@@ -145,7 +167,10 @@ func turn(n, round int) []int {
 
 // tell says what a run came to.
 func (c console) tell(name string, run report.Run) {
-	line := fmt.Sprintf("%-60s %-24s %8.0f/s  p99 %.1f ms", name, run.Target, run.PerSecond, run.LatencyMs.P99)
+	line := fmt.Sprintf("%-60s %-24s %8.0f/s", name, run.Target, run.PerSecond)
+	if run.LatencyMs != (report.Quantiles{}) {
+		line += fmt.Sprintf("  p99 %.1f ms", run.LatencyMs.P99)
+	}
 	if k := run.Check; k != nil {
 		line += fmt.Sprintf("  %d of %d found", k.Found, k.Acknowledged)
 	}
@@ -166,14 +191,36 @@ func (c campaign) newPlan(change func(*traffic.Config)) (*traffic.Plan, error) {
 	return traffic.New(config)
 }
 
-// closed is a closed loop against a target of a rig that serves at url.
-func (c campaign) closed(ctx context.Context, r *rig.Rig, target, url string, plan *traffic.Plan, connections int) (report.Run, check.Acks, error) {
+// closed is a closed loop against a target of a rig that serves at url. check is called
+// when it has ended, and the record goes on until then; nil: there is none.
+func (c campaign) closed(ctx context.Context, r *rig.Rig, target, url string, plan *traffic.Plan, connections int, check func(*report.Run, check.Acks, *rig.Record) error) (report.Run, error) {
 	r.Quiet(ctx)
 	record := r.Record(target)
+	defer record.Stop()
 	run, acks, err := closedloop.Run(ctx, plan, 0, closedloop.Config{URL: url, Connections: connections, Warmup: c.Warmup, Duration: c.Duration})
 	// A run that ended early is invalid, and there is no time for others.
-	err = errors.Join(err, record.Fill(&run), ctx.Err())
-	return run, acks, err
+	if err = errors.Join(err, ctx.Err()); err == nil && check != nil {
+		err = check(&run, acks, record)
+	}
+	err = errors.Join(err, record.Fill(&run))
+	return run, err
+}
+
+// mirrorWithin is how long a mirror may take to catch up with a run.
+const mirrorWithin = 5 * time.Minute
+
+// caughtUp returns what is to be called when the mirror has what was stored since the
+// record began: acks are of all that.
+func caughtUp(record *rig.Record, run *report.Run, acks check.Acks) func() {
+	made := map[int64]bool{}
+	for _, a := range acks {
+		made[a.ID.Snowflake()] = true
+	}
+	if len(made) == 0 {
+		return nil
+	}
+	share := min(1, float64(run.ByAnswer["201"])/float64(len(made)))
+	return func() { record.CaughtUp(share) }
 }
 
 // creates is a closed loop of creates, and its check where the target stores them.
@@ -182,34 +229,56 @@ func (c campaign) creates(ctx context.Context, r *rig.Rig, target, url string, c
 	if err != nil {
 		return report.Run{}, err
 	}
-	run, acks, err := c.closed(ctx, r, target, url, plan, connections)
-	if err != nil || target == baseline.Echo {
-		return run, err
+	if target == baseline.Echo {
+		return c.closed(ctx, r, target, url, plan, connections, nil)
 	}
-	err = checked(ctx, r, &run, []*traffic.Plan{plan}, acks, mirror)
-	return run, err
-}
-
-// checked checks a run.
-func checked(ctx context.Context, r *rig.Rig, run *report.Run, plans []*traffic.Plan, acks check.Acks, mirror bool) error {
-	result, err := check.Check(ctx, r.Cluster(), plans, acks, check.Config{
-		Mirror: mirror, Within: 5 * time.Minute, OpenMax: int(run.Unsettled()),
+	return c.closed(ctx, r, target, url, plan, connections, func(run *report.Run, acks check.Acks, record *rig.Record) error {
+		config := check.Config{Mirror: mirror, Within: mirrorWithin, CaughtUp: caughtUp(record, run, acks)}
+		of := r
+		if target == baseline.Direct {
+			of, config.Settle = nil, baseline.DirectSettle
+		}
+		return checked(ctx, r.Cluster(), of, run, []*traffic.Plan{plan}, acks, config)
 	})
-	if err != nil {
-		return err
-	}
-	run.Check = &result
-	return nil
 }
 
-// raw is what the databases do alone, with so many orders in flight, and transactions.
+// checked checks a run. of is the rig whose orderd it was against; nil: it wasn't.
+func checked(ctx context.Context, c *cluster.Cluster, of *rig.Rig, run *report.Run, plans []*traffic.Plan, acks check.Acks, config check.Config) error {
+	config.OpenMax = int(run.Unsettled())
+	if of != nil {
+		config.Idle = of.Idle
+		if len(of.Gone()) > 0 {
+			config.Within = time.Second // nobody may be there who completes it
+		}
+	}
+	result, err := check.Check(ctx, c, plans, acks, config)
+	if err == nil || errors.Is(err, check.ErrMirror) {
+		run.Check = &result
+	}
+	return err
+}
+
+// raw is what the databases do alone, with so many orders in flight, and transactions, and
+// the check of what it stored.
 func (c campaign) raw(ctx context.Context, r *rig.Rig, inFlight, atOnce int) (report.Run, error) {
 	plan, err := c.newPlan(nil)
 	if err != nil {
 		return report.Run{}, err
 	}
 	r.Quiet(ctx)
-	return r.Raw(ctx, baseline.RawJob{Plan: plan.Config, InFlight: inFlight, AtOnce: atOnce, Warmup: c.Warmup, Duration: c.Duration})
+	began := time.Now()
+	run, err := r.Raw(ctx, baseline.RawJob{Plan: plan.Config, InFlight: inFlight, AtOnce: atOnce, Warmup: c.Warmup, Duration: c.Duration})
+	if err != nil {
+		return run, err
+	}
+	result, err := check.Check(ctx, r.Cluster(), []*traffic.Plan{plan}, nil, check.Config{
+		Since: began, Unnamed: int(run.Succeeded()), OpenMax: math.MaxInt, // it also stored while it warmed up
+		Idle: func(context.Context) bool { return true }, // it has ended
+	})
+	if err == nil {
+		run.Check = &result
+	}
+	return run, err
 }
 
 // open is an open loop of creates against octopay at a constant rate, after it warmed up,
@@ -224,16 +293,19 @@ func (c campaign) open(ctx context.Context, r *rig.Rig, rate float64, d time.Dur
 		return report.Run{}, err
 	}
 	pace := openloop.Constant(rate)
+	record := r.Record(rig.Octopay)
+	defer record.Stop()
 	warm, acks, err := openloop.Run(ctx, before, openloop.Config{URL: r.URL(), Pace: pace, Duration: c.Warmup})
 	if err != nil {
 		return report.Run{}, err
 	}
-	record := r.Record(rig.Octopay)
 	run, more, err := openloop.Run(ctx, plan, openloop.Config{URL: r.URL(), Pace: pace, Duration: d, Second: progress})
-	if err := errors.Join(err, record.Fill(&run), ctx.Err()); err != nil {
-		return run, err
-	}
 	run.UnsettledBefore = warm.Unsettled()
-	err = checked(ctx, r, &run, []*traffic.Plan{before, plan}, append(acks, more...), true)
+	acks = append(acks, more...)
+	if err = errors.Join(err, ctx.Err()); err == nil {
+		config := check.Config{Mirror: true, Within: mirrorWithin, CaughtUp: caughtUp(record, &run, acks)}
+		err = checked(ctx, r.Cluster(), r, &run, []*traffic.Plan{before, plan}, acks, config)
+	}
+	err = errors.Join(err, record.Fill(&run))
 	return run, err
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/internal/command"
 	"github.com/octopay/octopay/loadtest/report"
 )
 
@@ -141,10 +142,14 @@ func TestFlagsThatMakeNoSenseAreRefusedBeforeAnythingStarts(t *testing.T) {
 	for _, args := range [][]string{
 		{"compare", "--duration", "1500ms"}, {"compare", "--warmup", "0s"}, {"compare", "--rounds", "0"},
 		{"compare", "--rate", "0"}, {"compare", "--reading", "0s"}, {"compare", "--connections", "x"}, {"big", "--waiting", "0"}, {"big", "--rounds", "101"},
+		{"compare", "--connections", "4"}, {"compare", "--connections", "64,64"}, {"compare", "--known", "0"}, {"compare", "--readers", "0"}, {"compare", "--pool", "0"},
+		{"compare", "--raw-at-once", "0"}, {"compare", "--steady", "0s"}, {"compare", "--most", "0s"}, {"compare", "--buffer-pool", "x"},
+		{"big", "--databases", "7"}, {"big", "--databases", "8,9"}, {"big", "--rows", "0"}, {"big", "--connections", "0"}, {"big", "--buffer-pool", "0"}, {"big", "--most=-1s"},
+		{"soak", "--buffer-pool", "x"}, {"soak", "--every", "1ms"}, {"soak", "--duration", "10s", "--every", "5s"}, {"soak", "--rate", "0"},
 		{"soak", "--duration", "1s"}, {"soak", "--rate", "-1"}, {"profile", "--duration", "1s"}, {"profile", "--top", "0"}, {"serve", "orderd"},
 	} {
 		var out, err bytes.Buffer
-		if code := run(t.Context(), args, nil, &out, &err); code != exitUsage {
+		if code := run(t.Context(), args, nil, &out, &err); code != command.Wrong {
 			t.Errorf("%v: exit code %d, %s", args, code, err.String())
 		}
 	}

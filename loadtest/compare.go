@@ -8,6 +8,7 @@ import (
 
 	"github.com/octopay/octopay/loadtest/baseline"
 	"github.com/octopay/octopay/loadtest/check"
+	"github.com/octopay/octopay/loadtest/openloop"
 	"github.com/octopay/octopay/loadtest/report"
 	"github.com/octopay/octopay/loadtest/rig"
 	"github.com/octopay/octopay/loadtest/stock"
@@ -32,21 +33,32 @@ type compareCmd struct {
 
 // Run does it.
 func (c compareCmd) Run(ctx context.Context, out console) error {
-	if c.Known < 1 || c.Readers < 1 || c.Rate <= 0 || c.Steady < time.Second || c.Pool < 1 || c.RawAtOnce < 1 {
-		return usage("--known, --readers, --rate, --pool, --raw-at-once and --steady must be above 0")
+	if !(c.Rate > 0 && c.Rate <= openloop.RateMax) {
+		return usage("--rate must be above 0, and %d at most", openloop.RateMax)
+	}
+	if c.Steady < time.Second {
+		return usage("--steady must be 1s at least")
 	}
 	if c.Reading < time.Second || c.Reading%time.Second != 0 {
 		return usage("--reading must be whole seconds")
+	}
+	if err := first(
+		// raw has one order in each database at least.
+		eachOf("connections", c.Connections, rig.DatabasesDefault, connectionsMax),
+		eachOf("known", []int{c.Known}, 1, knownMax), eachOf("readers", []int{c.Readers}, 1, connectionsMax),
+		eachOf("pool", []int{c.Pool}, 1, 1000), eachOf("raw-at-once", []int{c.RawAtOnce}, 1, 1000), isMemory("buffer-pool", c.BufferPool),
+	); err != nil {
+		return err
 	}
 	return c.conduct(ctx, out, "load", "Octopay side by side with its baselines", c.Most, func(ctx context.Context, d *report.Document) (err error) {
 		r, err := rig.Start(ctx, rig.Config{BufferPool: c.BufferPool, Syncerd: true, Pool: c.Pool}, func(line string) { out.say("%s", line) })
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, r.Close()) }()
+		defer func() { err = ended(err, r.Close()) }()
 		enter(d, r)
 		d.Findings = append(d.Findings, report.Sentence{Text: fmt.Sprintf(
-			"direct has %d connections to each server; raw has %d transactions in flight (the lanes have 2), each with a database's share of the connections' number of orders.", c.Pool, c.RawAtOnce)})
+			"direct has %d connections to each server; raw has %d transactions in flight (the lanes have 2), each with a database's share of the connections' number of orders; latencies of transactions are no latencies of orders, so raw has none.", c.Pool, c.RawAtOnce)})
 		urls := map[string]string{rig.Octopay: r.URL()}
 		for _, kind := range []string{baseline.Direct, baseline.Echo} {
 			if urls[kind], _, _, err = r.Baseline(ctx, kind); err != nil {
@@ -68,12 +80,11 @@ func (c compareCmd) Run(ctx context.Context, out console) error {
 // steady measures latencies where nothing is scarce.
 func (c compareCmd) steady(ctx context.Context, out console, d *report.Document, r *rig.Rig, _ map[string]string) error {
 	run, err := c.open(ctx, r, c.Rate, c.Steady, nil)
-	if err != nil {
-		return err
+	if run.Sent > 0 {
+		out.tell("creates, open loop", run)
+		d.Runs = append(d.Runs, run)
 	}
-	out.tell("creates, open loop", run)
-	d.Runs = append(d.Runs, run)
-	return nil
+	return err
 }
 
 // reads compares each kind of read with one SELECT.
@@ -84,11 +95,11 @@ func (c compareCmd) reads(ctx context.Context, out console, d *report.Document, 
 		return err
 	}
 	out.say("making %d orders that reads read", c.Known)
-	known, err := stock.Make(ctx, stock.Service{URL: r.URL()}, made, c.Known, nil)
+	known, err := stock.Make(ctx, stock.Service{URL: r.URL()}, made, c.Known, out.line)
 	if err != nil {
 		return err
 	}
-	if err := check.AwaitMirror(ctx, r.Cluster(), 5*time.Minute); err != nil {
+	if err := check.AwaitMirror(ctx, r.Cluster(), mirrorWithin, out.line); err != nil {
 		return err
 	}
 	if err := r.StopSyncerd(); err != nil {
@@ -106,8 +117,7 @@ func (c compareCmd) reads(ctx context.Context, out console, d *report.Document, 
 				if err != nil {
 					return report.Run{}, err
 				}
-				run, _, err := m.closed(ctx, r, target, urls[target], plan, c.Readers)
-				return run, err
+				return m.closed(ctx, r, target, urls[target], plan, c.Readers, nil)
 			}}
 		}
 		name := fmt.Sprintf("%s, %d connections, without syncerd", kind, c.Readers)
@@ -131,7 +141,7 @@ func (c compareCmd) mirror(ctx context.Context, out console, d *report.Document,
 				return report.Run{}, err
 			}
 			// What the others left is not this run's.
-			if err := check.AwaitMirror(ctx, r.Cluster(), 5*time.Minute); err != nil {
+			if err := check.AwaitMirror(ctx, r.Cluster(), mirrorWithin, out.line); err != nil {
 				return report.Run{}, err
 			}
 			run, err := c.creates(ctx, r, rig.Octopay, urls[rig.Octopay], connections, true)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/octopay/octopay/loadtest/check"
 	"github.com/octopay/octopay/loadtest/closedloop"
 	"github.com/octopay/octopay/loadtest/report"
 	"github.com/octopay/octopay/loadtest/rig"
@@ -40,7 +41,7 @@ func (p profileCmd) Run(ctx context.Context, out console) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.Close()) }()
+	defer func() { err = ended(err, r.Close()) }()
 	plan, err := traffic.New(traffic.Config{Run: newName(), Seed: 1})
 	if err != nil {
 		return err
@@ -57,13 +58,15 @@ func (p profileCmd) Run(ctx context.Context, out console) (err error) {
 		}
 	}
 	record := r.Record(rig.Octopay)
+	defer record.Stop()
 	run, acks, err := closedloop.Run(ctx, plan, 0, closedloop.Config{
 		URL: r.URL(), Connections: p.Connections, Warmup: warmup, Duration: p.Duration, Begin: fetch,
 	})
-	if err := errors.Join(err, profiles.Wait(), record.Fill(&run), ctx.Err()); err != nil {
-		return err
+	if err = errors.Join(err, profiles.Wait(), ctx.Err()); err == nil {
+		config := check.Config{Mirror: true, Within: mirrorWithin, CaughtUp: caughtUp(record, &run, acks)}
+		err = checked(ctx, r.Cluster(), r, &run, []*traffic.Plan{plan}, acks, config)
 	}
-	if err := checked(ctx, r, &run, []*traffic.Plan{plan}, acks, true); err != nil {
+	if err := errors.Join(err, record.Fill(&run)); err != nil {
 		return err
 	}
 	d := report.Document{
@@ -72,7 +75,7 @@ func (p profileCmd) Run(ctx context.Context, out console) (err error) {
 	}
 	enter(&d, r)
 	out.say("written: %s", dir)
-	return verdict(d, errors.Join(d.Text(out.out), markdown(d, filepath.Join(dir, "README.md"))))
+	return verdict(d, errors.Join(d.Text(out.out), put(filepath.Join(dir, "README.md"), d.Markdown)))
 }
 
 // profileKinds are the profiles, by their names in files and in the URL.

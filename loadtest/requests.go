@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +26,47 @@ type requests struct {
 	Seed      uint64  `default:"1" placeholder:"N" help:"Of all choices."`
 }
 
+// check says what is wrong with the flags.
+func (r requests) check(c console) error {
+	mix, err := traffic.ParseMix(r.Scenario)
+	if err != nil {
+		return usage("--scenario: %w", err)
+	}
+	seen := map[traffic.Kind]bool{}
+	for _, s := range mix {
+		if seen[s.Kind] {
+			return usage("--scenario has %s twice; its weights are to be added up", s.Kind)
+		}
+		seen[s.Kind] = true
+	}
+	if !reads(mix) {
+		if err := c.only("belongs to a scenario that reads: no other needs orders before the run", "known"); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.Known < 1 || r.Known > knownMax:
+		return usage("--known must be from 1 to %d", knownMax)
+	case r.Buyers < 1:
+		return usage("--buyers must be 1 at least")
+	case r.Merchants < 1 || r.Merchants > traffic.MerchantsMax:
+		return usage("--merchants must be from 1 to %d", traffic.MerchantsMax)
+	case !(r.Zipf >= 0 && r.Zipf <= 10):
+		return usage("--zipf must be from 0 to 10")
+	case !(r.HotBuyer >= 0 && r.HotBuyer <= 1):
+		return usage("--hot-buyer is a share, from 0 to 1")
+	}
+	return nil
+}
+
+// knownMax bounds the orders that reads read: all of them are in memory.
+const knownMax = 1_000_000
+
+// reads reports whether a mix has requests that read.
+func reads(mix []traffic.Share) bool {
+	return slices.ContainsFunc(mix, func(s traffic.Share) bool { return !s.Kind.Writes() })
+}
+
 // plan returns the plan of the requests, and the plans of the orders that were made
 // for it, with their acknowledgements. name begins the names of both.
 func (r requests) plan(ctx context.Context, s stock.Service, name string, c console) (plan *traffic.Plan, before []*traffic.Plan, acks []traffic.Ack, err error) {
@@ -34,15 +77,7 @@ func (r requests) plan(ctx context.Context, s stock.Service, name string, c cons
 	config := traffic.Config{
 		Run: name, Seed: r.Seed, Buyers: r.Buyers, Merchants: r.Merchants, Zipf: r.Zipf, HotBuyer: r.HotBuyer,
 	}
-	reads, lists := false, false
-	for _, s := range mix {
-		reads = reads || !s.Kind.Writes()
-		lists = lists || s.Kind == traffic.ListByMerchant
-	}
-	if reads {
-		if r.Known < 1 || r.Known > 1_000_000 {
-			return nil, nil, nil, usage("--known must be from 1 to 1000000")
-		}
+	if reads(mix) {
 		known := config
 		known.Run += "k"
 		p, err := traffic.New(known)
@@ -50,12 +85,12 @@ func (r requests) plan(ctx context.Context, s stock.Service, name string, c cons
 			return nil, nil, nil, usage("%w", err)
 		}
 		c.say("making %d orders to be read", r.Known)
-		if config.Known, err = stock.Make(ctx, s, p, r.Known, nil); err != nil {
+		if config.Known, err = stock.Make(ctx, s, p, r.Known, c.line); err != nil {
 			return nil, nil, nil, err
 		}
-		if lists {
+		if slices.ContainsFunc(mix, func(s traffic.Share) bool { return s.Kind == traffic.ListByMerchant }) {
 			c.say("waiting until the mirror has them")
-			if err := stock.AwaitMirror(ctx, s, config.Known); err != nil {
+			if err := stock.AwaitMirror(ctx, s, config.Known, c.line); err != nil {
 				return nil, nil, nil, err
 			}
 		}
@@ -89,7 +124,32 @@ var newName = func() func() string {
 }()
 
 // key returns the key of the service from the environment.
-func (c console) key() string { return c.variable("LOADTEST_KEY") }
+func (c console) key() (string, error) {
+	key := c.variable("LOADTEST_KEY")
+	if strings.ContainsAny(key, "\r\n") {
+		return "", usage("LOADTEST_KEY must be one line")
+	}
+	return key, nil
+}
+
+// service returns the service at url, which must answer.
+func (c console) service(ctx context.Context, url string) (stock.Service, error) {
+	key, err := c.key()
+	if err != nil {
+		return stock.Service{}, err
+	}
+	s := stock.Service{URL: strings.TrimSuffix(url, "/"), Key: key}
+	return s, s.Reach(ctx)
+}
+
+// isURL is an error when a flag isn't the address of a service.
+func isURL(flag, text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+		return usage("--%s must be like http://127.0.0.1:8080", flag)
+	}
+	return nil
+}
 
 func (c console) variable(name string) (value string) {
 	for _, pair := range c.environ {

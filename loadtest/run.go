@@ -36,9 +36,9 @@ type runCmd struct {
 	Out      string        `placeholder:"DIR" help:"Where run.json and run.html are put; without it there are none."`
 }
 
-// Run does it.
+// Run does it. Whatever goes wrong once something was measured, that is reported.
 func (r runCmd) Run(ctx context.Context, c console) (err error) {
-	if err := r.check(); err != nil {
+	if err := r.check(c); err != nil {
 		return err
 	}
 	if r.Out != "" {
@@ -50,7 +50,7 @@ func (r runCmd) Run(ctx context.Context, c console) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = ended(err, s.close()) }()
 	d := report.Document{
 		Title: "Load test: " + r.Scenario, Started: time.Now().UTC(), Machine: machine(),
 		Versions: append(versions(ctx), s.versions...), Command: "go run ./loadtest " + strings.Join(c.args, " "),
@@ -59,6 +59,10 @@ func (r runCmd) Run(ctx context.Context, c console) (err error) {
 	if err != nil {
 		return err
 	}
+	known := len(acks)
+	// It begins before the warm-up, whose orders the mirror carries during the run.
+	record := s.record()
+	defer record.Stop()
 	var warm report.Run
 	if r.Rate != 0 && r.Warmup > 0 { // the closed loop warms up by itself
 		p, err := again(plan, "w")
@@ -72,31 +76,28 @@ func (r runCmd) Run(ctx context.Context, c console) (err error) {
 		plans, acks = append(plans, p), append(acks, more...)
 	}
 	one, more, err := r.measure(ctx, s, plan, c)
-	if err != nil {
+	if err != nil && one.Sent == 0 {
 		return err
 	}
+	acks, plans = append(acks, more...), append(plans, plan)
 	one.UnsettledBefore = warm.Unsettled()
 	if s.cluster != nil && ctx.Err() == nil { // who ended it doesn't want to wait for that
-		c.say("comparing what is stored with %s", count(int64(len(acks)+len(more)), "acknowledgement", "acknowledgements"))
-		result, err := check.Check(ctx, s.cluster, append(plans, plan), append(acks, more...), check.Config{
-			Mirror: s.mirror, Since: d.Started, OpenMax: int(one.Unsettled()),
-		})
-		if err != nil {
-			return err
-		}
-		one.Check = &result
+		c.say("comparing what is stored with %s", count(int64(len(acks)), "acknowledgement", "acknowledgements"))
+		config := check.Config{Mirror: s.mirror, Within: r.MirrorWithin, Since: d.Started, Say: c.line, CaughtUp: caughtUp(record, &one, acks[known:])}
+		err = errors.Join(err, checked(ctx, s.cluster, s.rig, &one, plans, acks, config))
+	}
+	err = errors.Join(err, record.Fill(&one))
+	if err != nil {
+		d.Findings = append(d.Findings, unfinished(err))
 	}
 	d.Runs = []report.Run{one}
-	return verdict(d, errors.Join(d.Text(c.out), write(d, r.Out, "run")))
+	return verdict(d, errors.Join(err, d.Text(c.out), write(d, r.Out, "run")))
 }
 
 // check says what is wrong with the flags, before anything is started.
-func (r runCmd) check() error {
-	if r.Closed != 0 && r.Rate != 0 {
-		return usage("--closed and --rate exclude each other")
-	}
-	if _, err := traffic.ParseMix(r.Scenario); err != nil {
-		return usage("%w", err)
+func (r runCmd) check(c console) error {
+	if c.given["closed"] && c.given["rate"] {
+		return usage("--closed and --rate exclude each other: a closed loop sends when it was answered")
 	}
 	if r.Duration < time.Second || r.Duration > 24*time.Hour {
 		return usage("--duration must be from 1s to 24h")
@@ -104,16 +105,57 @@ func (r runCmd) check() error {
 	if r.Warmup < 0 || r.Warmup > time.Hour {
 		return usage("--warmup must be from 0s to 1h")
 	}
-	if r.Rate == 0 {
-		for name, d := range map[string]time.Duration{"--duration": r.Duration, "--warmup": r.Warmup} {
-			if d < time.Second || d%time.Second != 0 {
-				return usage("%s of the closed loop must be whole seconds, and one at least: it prepares as many requests as the time of warming up lets it expect", name)
-			}
+	loop := r.checkClosed
+	if c.given["rate"] {
+		loop = r.checkOpen
+	}
+	return first(loop(c), r.requests.check(c), r.where.check(c))
+}
+
+func (r runCmd) checkClosed(c console) error {
+	for name, d := range map[string]time.Duration{"duration": r.Duration, "warmup": r.Warmup} {
+		if d < time.Second || d%time.Second != 0 {
+			return usage("--%s of the closed loop must be whole seconds, and one at least: it prepares as many requests as the time of warming up lets it expect", name)
 		}
-	} else if err := r.pace().Check(r.Duration); err != nil {
+	}
+	if c.given["closed"] && (r.Closed < 1 || r.Closed > connectionsMax) {
+		return usage("--closed must be from 1 to %d", connectionsMax)
+	}
+	if strings.HasPrefix(r.URL, "https:") {
+		return usage("--url of the closed loop must begin with http:; the open one, --rate, can do https:")
+	}
+	return c.only("belongs to --rate: in a closed loop the answers decide when is sent", "pace", "from", "steps", "timeout", "workers")
+}
+
+// connectionsMax bounds the connections of a closed loop: a port is needed for each.
+const connectionsMax = 20_000
+
+func (r runCmd) checkOpen(c console) error {
+	if !(r.Rate > 0 && r.Rate <= openloop.RateMax) {
+		return usage("--rate must be above 0, and %d at most", openloop.RateMax)
+	}
+	if r.Pace == "constant" || r.Pace == "poisson" {
+		if err := c.only("belongs to --pace ramp, step or spike: the others have one rate", "from"); err != nil {
+			return err
+		}
+	}
+	if r.Pace != "step" {
+		if err := c.only("belongs to --pace step", "steps"); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.given["from"] && !(r.From > 0 && r.From <= r.Rate):
+		return usage("--from must be above 0, and --rate at most: --rate is the highest")
+	case r.Timeout < time.Millisecond || r.Timeout > time.Hour:
+		return usage("--timeout must be from 1ms to 1h")
+	case r.Workers < 1 || r.Workers > connectionsMax:
+		return usage("--workers must be from 1 to %d", connectionsMax)
+	}
+	if err := r.pace().Check(r.Duration); err != nil {
 		return usage("%w", err)
 	}
-	return r.where.check()
+	return nil
 }
 
 // again returns a plan of the same requests under another name.
@@ -138,7 +180,6 @@ func (r runCmd) warmUp(ctx context.Context, s *service, plan *traffic.Plan, c co
 
 // measure sends the requests, by one loop or the other.
 func (r runCmd) measure(ctx context.Context, s *service, plan *traffic.Plan, c console) (one report.Run, acks []traffic.Ack, err error) {
-	record := s.record()
 	if r.Rate != 0 {
 		c.say("open loop, %s for %s", r.pace(), r.Duration)
 		one, acks, err = openloop.Run(ctx, plan, openloop.Config{
@@ -152,11 +193,6 @@ func (r runCmd) measure(ctx context.Context, s *service, plan *traffic.Plan, c c
 			Second: c.progress(report.Closed, r.Duration),
 		})
 	}
-	if err != nil {
-		record.Stop()
-		return one, acks, err
-	}
-	err = record.Fill(&one)
 	return one, acks, err
 }
 
@@ -210,18 +246,21 @@ func write(d report.Document, dir, name string) error {
 	if dir == "" {
 		return nil
 	}
-	put := func(ending string, to func(io.Writer) error) error {
-		f, err := os.Create(filepath.Join(dir, name+ending))
-		if err != nil {
-			return err
-		}
-		return errors.Join(to(f), f.Close())
+	return errors.Join(put(filepath.Join(dir, name+".json"), d.JSON), put(filepath.Join(dir, name+".html"), d.HTML))
+}
+
+// put makes a file.
+func put(file string, write func(io.Writer) error) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
 	}
-	return errors.Join(put(".json", d.JSON), put(".html", d.HTML))
+	return errors.Join(write(f), f.Close())
 }
 
 // verdict turns what a document says, and what else went wrong, into how the program
-// ends. That a run is invalid decides only where nothing worse happened.
+// ends. That a run is invalid decides only where nothing worse happened; that what it ran
+// on then ended badly is not worse.
 func verdict(d report.Document, other error) error {
 	runs := slices.Clone(d.Runs)
 	for _, s := range d.Sets {
@@ -233,9 +272,34 @@ func verdict(d report.Document, other error) error {
 	invalid := slices.ContainsFunc(runs, func(r report.Run) bool { return !r.Valid() })
 	switch {
 	case failed:
-		return errors.Join(other, errCheck)
-	case invalid && other == nil:
-		return errInvalid
+		return errors.Join(errCheck, other)
+	case invalid && onlyEnding(other):
+		return errors.Join(errInvalid, other)
 	}
 	return other
+}
+
+// An endError is what went wrong when a stack was ended.
+type endError struct{ error }
+
+func (e endError) Unwrap() error { return e.error }
+
+// ended joins an error of what was done on a stack with that of its end.
+func ended(err, end error) error {
+	if end == nil {
+		return err
+	}
+	return errors.Join(err, endError{end})
+}
+
+// onlyEnding reports whether nothing went wrong but the end of stacks.
+func onlyEnding(err error) bool {
+	if err == nil {
+		return true
+	}
+	if _, is := err.(endError); is {
+		return true
+	}
+	many, is := err.(interface{ Unwrap() []error })
+	return is && !slices.ContainsFunc(many.Unwrap(), func(one error) bool { return !onlyEnding(one) })
 }

@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/octopay/octopay/loadtest/openloop"
 	"github.com/octopay/octopay/loadtest/proc"
 	"github.com/octopay/octopay/loadtest/report"
 	"github.com/octopay/octopay/loadtest/rig"
@@ -27,8 +27,16 @@ const streamKept = 10 * time.Minute
 
 // Run does it.
 func (s soakCmd) Run(ctx context.Context, out console) error {
-	if s.Duration < 10*time.Second || s.Every < 100*time.Millisecond || s.Rate <= 0 {
-		return usage("--duration must be 10s at least, --every 100ms, --rate above 0")
+	switch {
+	case s.Duration < 10*time.Second || s.Duration > 24*time.Hour:
+		return usage("--duration must be from 10s to 24h")
+	case s.Every < 100*time.Millisecond || s.Every > s.Duration/5:
+		return usage("--every must be from 100ms to a fifth of --duration")
+	case !(s.Rate > 0 && s.Rate <= openloop.RateMax):
+		return usage("--rate must be above 0, and %d at most", openloop.RateMax)
+	}
+	if err := isMemory("buffer-pool", s.BufferPool); err != nil {
+		return err
 	}
 	c := campaign{Duration: time.Second, Warmup: time.Second, Rounds: 1, Seed: 1, Out: s.Out}
 	return c.conduct(ctx, out, "soak", fmt.Sprintf("%g creates per second for %s", s.Rate, s.Duration), s.Duration+20*time.Minute, func(ctx context.Context, d *report.Document) (err error) {
@@ -36,7 +44,7 @@ func (s soakCmd) Run(ctx context.Context, out console) error {
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, r.Close()) }()
+		defer func() { err = ended(err, r.Close()) }()
 		enter(d, r)
 		w := newWatch(r)
 		// The check after the load is no part of it: less works then, and other things.

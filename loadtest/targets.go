@@ -11,6 +11,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 
 	"github.com/octopay/octopay/loadtest/stock"
+	"github.com/octopay/octopay/loadtest/traffic"
 )
 
 // targetsCmd writes requests for vegeta. Their order is random only as far as the plan
@@ -28,10 +29,22 @@ func (t targetsCmd) Run(ctx context.Context, c console) error {
 	if t.N < 1 || t.N > 100_000_000 {
 		return usage("-n must be from 1 to 100000000")
 	}
-	if t.Name == "" {
+	if t.Name == "" && !c.given["name"] {
 		t.Name = newName()
 	}
-	service := stock.Service{URL: strings.TrimSuffix(t.URL, "/"), Key: c.key()}
+	if _, err := traffic.New(traffic.Config{Run: t.Name}); err != nil {
+		return usage("--name: %w", err)
+	}
+	key, err := c.key()
+	if err := first(err, isURL("url", t.URL), t.check(c)); err != nil {
+		return err
+	}
+	service := stock.Service{URL: strings.TrimSuffix(t.URL, "/"), Key: key}
+	if mix, err := traffic.ParseMix(t.Scenario); err == nil && reads(mix) {
+		if err := service.Reach(ctx); err != nil { // it makes orders first
+			return err
+		}
+	}
 	plan, _, _, err := t.plan(ctx, service, t.Name, c)
 	if err != nil {
 		return err

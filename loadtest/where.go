@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/loadtest/check"
 	"github.com/octopay/octopay/loadtest/rig"
 	"github.com/octopay/octopay/loadtest/stock"
 	"github.com/octopay/octopay/shardmap"
@@ -21,20 +23,44 @@ type where struct {
 	DBUser   string   `name:"db-user" placeholder:"NAME" help:"User on its database servers."`
 	NoMirror bool     `help:"Check the truth alone, and start no syncerd."`
 
+	MirrorWithin time.Duration `default:"2m" help:"How long the check waits for the mirror to be complete, when it has told what the truth has."`
+
 	Databases  int    `default:"8" placeholder:"N" help:"How many databases each cluster of the own stack has: 8, 16, 32 or 64."`
 	BufferPool string `default:"1G" placeholder:"SIZE" help:"Buffer pool of each of its MariaDB servers."`
 }
 
-func (w where) check() error {
-	switch u, err := url.Parse(w.URL); {
-	case w.URL == "" && (w.Map != "" || w.DBUser != "" || len(w.Ops) > 0):
-		return usage("--map, --db-user and --ops-url belong to --url")
-	case w.URL == "":
-		return nil
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return usage("--url must be like http://127.0.0.1:8080")
-	case (w.Map == "") != (w.DBUser == ""):
+// check says what is wrong with the flags.
+func (w where) check(c console) error {
+	if w.MirrorWithin < time.Millisecond || w.MirrorWithin > 24*time.Hour {
+		return usage("--mirror-within must be from 1ms to 24h")
+	}
+	if w.NoMirror {
+		if err := c.only("belongs to a check of the mirror: there is none with --no-mirror", "mirror-within"); err != nil {
+			return err
+		}
+	}
+	if !c.given["url"] {
+		return first(
+			c.only("belongs to --url: of its own stack all that is known", "map", "db-user", "ops-url"),
+			isSize("databases", w.Databases), isMemory("buffer-pool", w.BufferPool),
+		)
+	}
+	if err := first(
+		isURL("url", w.URL),
+		c.only("belongs to a stack of its own: there is none with --url", "databases", "buffer-pool"),
+	); err != nil {
+		return err
+	}
+	for _, ops := range w.Ops {
+		if err := isURL("ops-url", ops); err != nil {
+			return err
+		}
+	}
+	if (w.Map == "") != (w.DBUser == "") {
 		return usage("--map and --db-user belong together")
+	}
+	if w.Map == "" {
+		return c.only("belongs to a check, which a service with --url has with --map and --db-user alone", "no-mirror", "mirror-within")
 	}
 	return nil
 }
@@ -45,6 +71,7 @@ type service struct {
 	cluster  *cluster.Cluster   // nil: nobody can look at what is stored
 	mirror   bool               // and at the mirror
 	record   func() *rig.Record // begins a record of a run
+	rig      *rig.Rig           // of its own stack; nil: somebody else's
 	versions []string
 	close    func() error
 }
@@ -54,12 +81,19 @@ func (w where) start(ctx context.Context, c console) (*service, error) {
 	if w.URL == "" {
 		return w.own(ctx, c)
 	}
+	target, err := c.service(ctx, w.URL)
+	if err != nil {
+		return nil, err
+	}
 	ops := make([]string, len(w.Ops))
 	for i, base := range w.Ops {
 		ops[i] = strings.TrimSuffix(base, "/")
+		if err := isOps(ctx, ops[i]); err != nil {
+			return nil, err
+		}
 	}
 	s := &service{
-		service: stock.Service{URL: strings.TrimSuffix(w.URL, "/"), Key: c.key()}, mirror: !w.NoMirror,
+		service: target, mirror: !w.NoMirror,
 		record: func() *rig.Record { return rig.Watch(rig.Octopay, ops) }, close: func() error { return nil },
 	}
 	if w.Map == "" {
@@ -68,15 +102,32 @@ func (w where) start(ctx context.Context, c console) (*service, error) {
 	}
 	text, err := os.ReadFile(w.Map)
 	if err != nil {
-		return nil, err
+		return nil, usage("--map: %w", err)
 	}
 	m, err := shardmap.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", w.Map, err)
+		return nil, usage("--map: %s: %w", w.Map, err)
 	}
 	s.cluster = cluster.Open(m, cluster.Config{User: w.DBUser, Password: c.variable("OCTOPAY_DB_PASSWORD")})
 	s.close = s.cluster.Close
+	if err := check.Reach(ctx, s.cluster, s.mirror); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	return s, nil
+}
+
+// isOps makes sure that an ops port of Octopay answers there.
+func isOps(ctx context.Context, url string) error {
+	m, err := rig.Metrics(ctx, url)
+	if err != nil {
+		return fmt.Errorf("--ops-url %s: %w", url, err)
+	}
+	for name := range m {
+		if strings.HasPrefix(name, "octopay_") {
+			return nil
+		}
+	}
+	return fmt.Errorf("--ops-url %s: it has metrics, and none of Octopay", url)
 }
 
 // own starts a stack of its own: the engines with durable settings, orderd and syncerd.
@@ -88,7 +139,7 @@ func (w where) own(ctx context.Context, c console) (*service, error) {
 		return nil, err
 	}
 	s := &service{
-		service: stock.Service{URL: r.URL()}, cluster: r.Cluster(), mirror: !w.NoMirror,
+		rig: r, service: stock.Service{URL: r.URL()}, cluster: r.Cluster(), mirror: !w.NoMirror,
 		record: func() *rig.Record { return r.Record(rig.Octopay) }, close: r.Close,
 	}
 	for _, e := range r.Engines {

@@ -69,6 +69,9 @@ func (d *direct) close() error {
 // callMax is how long a transaction may take.
 const callMax = 6 * time.Second
 
+// DirectSettle is how long after its client left a request may yet write.
+const DirectSettle = callMax + time.Second
+
 var (
 	columns = schema.List(schema.OrderColumns)
 	row     = func() string {

@@ -46,17 +46,33 @@ type Acks []traffic.Ack
 type Config struct {
 	Mirror bool          // the bid cluster too
 	Within time.Duration // for the mirror to be complete; 2 min
-	// Since is when the runs began, by a clock that is at most 15 s off. It counts when
-	// nothing was acknowledged; without it all that was ever stored is then looked at.
+	// Since is when the runs began, by a clock that is at most 15 s off. What is older is
+	// not looked at, unless it was acknowledged. Without it what is older than the first
+	// acknowledged order by more than 15 s is not, and without one everything is looked at.
 	Since time.Time
 	// OpenMax is how many orders may be stored that were never acknowledged: what
 	// report.Run.Unsettled says.
-	OpenMax  int
-	Progress func(done, of int) // acknowledged orders; nil: not called
+	OpenMax int
+	// Unnamed is how many orders were acknowledged of which nobody wrote down the id, and
+	// which can be told by their number alone: raw's.
+	Unnamed int
+	// Settle is how long a request may yet write that has no answer; 16 s. Where fewer
+	// orders are open than can be, the truth is looked at again until then, or until Idle.
+	Settle time.Duration
+	// Idle reports whether the service has nothing under way that could write; nil: nobody
+	// knows.
+	Idle func(context.Context) bool
+	Say  func(string) // is told what was found, and what is waited for; nil: nobody
+	// CaughtUp is called once, when the mirror has what the truth had at the beginning and
+	// before it is read; nil: not called. It isn't called for one that isn't complete in time.
+	CaughtUp func()
 }
 
-// ErrIncomplete reports a mirror that wasn't complete in time: nothing can be said of it.
-var ErrIncomplete = errors.New("check: the mirror is not complete")
+// ErrMirror reports a mirror that could not be looked at. What the truth holds was found.
+var ErrMirror = errors.New("check: the mirror could not be looked at")
+
+// ErrIncomplete reports a mirror that wasn't complete in time.
+var ErrIncomplete = errors.New("the mirror is not complete")
 
 const (
 	windowAcks = 20_000
@@ -68,50 +84,138 @@ const (
 	expires = 30 * time.Minute
 	// namedMax is how many orders are named.
 	namedMax = 10
+	// settle is the default of Config.Settle: a request is answered in 10 s, and what it
+	// began to write then is decided in 6 more.
+	settle = 16 * time.Second
+	// again is how often the truth is looked at until it stands still.
+	again = 500 * time.Millisecond
 )
 
-// Check compares what is stored of the runs of plans with acks. It fails when it could
-// not look at everything, or the mirror isn't complete in time; what it found is no
-// error, see report.Check.Fails.
+// Check compares what is stored of the runs of plans with acks: the truth first, once it
+// stands still, and then, once it is complete, the mirror. A mirror that isn't complete in
+// time is compared as it is, and report.Check.Behind says so. What it found is no error,
+// see report.Check.Fails; that it could not look is. With ErrMirror the figures are of the
+// truth alone.
 func Check(ctx context.Context, c *cluster.Cluster, plans []*traffic.Plan, acks Acks, config Config) (report.Check, error) {
 	if config.Within <= 0 {
 		config.Within = 2 * time.Minute
 	}
-	v := newVerdict(c.Map(), plans, acks, config)
-	if config.Mirror {
-		// Twice: what was still under way when the run ended may have been stored during
-		// the first wait, and was not waited for.
-		for range 2 {
-			if err := AwaitMirror(ctx, c, config.Within); err != nil {
-				return report.Check{}, err
-			}
+	if config.Settle <= 0 {
+		config.Settle = settle
+	}
+	if config.Say == nil {
+		config.Say = func(string) {}
+	}
+	run := checker{c, plans, acks, config}
+	watched := run.watch(ctx)
+	defer watched(false)
+	truth, err := run.settled(ctx)
+	if err != nil || !config.Mirror {
+		return truth, err
+	}
+	config.Say(fmt.Sprintf("the truth has %d of %d acknowledged orders: %d missing, %d doubled, %d wrong",
+		truth.Found, truth.Acknowledged, truth.Missing, truth.Doubled, truth.Wrong))
+	late := AwaitMirror(ctx, c, config.Within, config.Say)
+	if late != nil && !errors.Is(late, ErrIncomplete) {
+		return truth, fmt.Errorf("%w: %w", ErrMirror, late)
+	}
+	watched(late == nil)
+	both, _, err := run.look(ctx, true)
+	if err != nil {
+		return truth, fmt.Errorf("%w: %w", ErrMirror, errors.Join(late, err))
+	}
+	if late != nil {
+		both.Behind = late.Error()
+	}
+	return both, nil
+}
+
+// watch waits for the mirror beside all else, for Config.CaughtUp. The function that it
+// returns ends that; complete says that it needn't be cut off, since the mirror is there.
+func (r checker) watch(ctx context.Context) (end func(complete bool)) {
+	if !r.config.Mirror || r.config.CaughtUp == nil {
+		return func(bool) {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if AwaitMirror(ctx, r.c, r.config.Within, nil) == nil {
+			r.config.CaughtUp()
+		}
+	}()
+	return func(complete bool) {
+		if !complete {
+			cancel()
+		}
+		<-gone
+		cancel()
+	}
+}
+
+// A checker is a check under way.
+type checker struct {
+	c      *cluster.Cluster
+	plans  []*traffic.Plan
+	acks   Acks
+	config Config
+}
+
+// settled looks at the truth until nothing more can come: as many orders are open as can
+// be, nothing is under way, or it would have come.
+func (r checker) settled(ctx context.Context) (report.Check, error) {
+	began, said := time.Now(), false
+	for {
+		// Before it is looked at, or what comes meanwhile would be overlooked.
+		idle := r.config.OpenMax == 0 || time.Since(began) >= r.config.Settle || r.config.Idle != nil && r.config.Idle(ctx)
+		found, unanswered, err := r.look(ctx, false)
+		if err != nil || idle || unanswered >= r.config.OpenMax {
+			return found, err
+		}
+		if !said {
+			said = true
+			r.config.Say(fmt.Sprintf("%d requests have no answer, and %d of them are stored: what the others may yet write is awaited for %s at most",
+				r.config.OpenMax, unanswered, r.config.Settle))
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return report.Check{}, ctx.Err()
 		}
 	}
-	first, last, err := bounds(ctx, c, config.Mirror)
+}
+
+// look reads what is stored, and compares it. Beside what it found it returns how many
+// orders the truth has that were never acknowledged, whether or not they are right.
+func (r checker) look(ctx context.Context, mirror bool) (_ report.Check, unanswered int, err error) {
+	config := r.config
+	config.Mirror = mirror
+	v := newVerdict(r.c.Map(), r.plans, r.acks, config)
+	first, last, err := bounds(ctx, r.c, mirror)
 	if err != nil {
-		return report.Check{}, err
+		return report.Check{}, 0, err
 	}
-	switch {
-	case len(v.acks) > 0:
+	since := config.Since
+	if len(v.acks) > 0 {
 		// An acknowledged order may be missing at either end.
-		first = max(first, idgen.FirstAt(idgen.SnowflakeTime(v.acks[0].id).Add(-margin)))
+		if at := idgen.SnowflakeTime(v.acks[0].id); since.IsZero() || at.Before(since) {
+			since = at
+		}
 		first, last = min(first, v.acks[0].id), max(last, v.acks[len(v.acks)-1].id)
-	case !config.Since.IsZero():
-		first = max(first, idgen.FirstAt(config.Since.Add(-margin)))
+	}
+	if !since.IsZero() {
+		first = max(first, idgen.FirstAt(since.Add(-margin)))
 	}
 	for from := first; from <= last; {
 		until := min(v.end(from), last+1)
-		truth, mirror, err := read(ctx, c, config.Mirror, from, until, v.ours)
+		truth, mirrored, err := read(ctx, r.c, mirror, from, until, v.ours)
 		if err != nil {
-			return report.Check{}, err
+			return report.Check{}, 0, err
 		}
-		v.window(from, until, truth, mirror)
-		if config.Progress != nil {
-			config.Progress(v.before(until), len(v.acks))
-		}
+		v.window(from, until, truth, mirrored)
 		from = until
 	}
-	return v.result(), nil
+	return v.result(), v.unanswered, nil
 }
 
 // A placed is a row and where it is.
@@ -136,6 +240,8 @@ type verdict struct {
 	config Config
 	check  report.Check
 	lost   []string // of check.Open, the first
+
+	unanswered int // ids in the truth that weren't acknowledged
 }
 
 func newVerdict(shards *shardmap.Map, plans []*traffic.Plan, acks Acks, config Config) *verdict {
@@ -242,6 +348,9 @@ func (v *verdict) window(from, until int64, truth, mirror []placed) {
 // judge looks at the rows of one id.
 func (v *verdict) judge(id int64, truth, mirror []placed) {
 	a, acked := v.acked(id)
+	if !acked && len(truth) > 0 {
+		v.unanswered++
+	}
 	switch {
 	case len(truth) == 0:
 		if acked {
@@ -352,6 +461,16 @@ func (v *verdict) name(id, what string) {
 
 // result returns what was found, when every window was looked at.
 func (v *verdict) result() report.Check {
+	if n := v.config.Unnamed; n > 0 {
+		found := min(n, v.check.Open)
+		v.check.Acknowledged += n
+		v.check.Found += found
+		v.check.Missing += n - found
+		v.check.Open -= found
+		if found < n {
+			v.name(fmt.Sprint(n-found), "missing: acknowledged, and not in the truth")
+		}
+	}
 	if more := v.check.Open - v.config.OpenMax; more > 0 {
 		v.check.Wrong += more
 		for _, id := range v.lost {

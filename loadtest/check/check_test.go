@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/loadtest/check"
+	"github.com/octopay/octopay/loadtest/report"
 	"github.com/octopay/octopay/loadtest/traffic"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/ordersvc/mysqlstore"
@@ -143,9 +145,15 @@ func (w *world) put(o schema.Order) {
 				w.exec(db, table, "DELETE FROM %s WHERE id = ?", o.ID)
 			}
 		}
-		db, table := w.database(cl, o)
-		w.exec(db, table, insert, o.Values()...)
+		w.insert(cl, o)
 	}
+}
+
+// insert stores a row in its place of a cluster, instead of what is there.
+func (w *world) insert(cl shardmap.Cluster, o schema.Order) {
+	w.t.Helper()
+	db, table := w.database(cl, o)
+	w.exec(db, table, strings.Replace(insert, "INSERT", "REPLACE", 1), o.Values()...)
 }
 
 // With one row deleted, changed, doubled or moved, in either cluster, the check fails and
@@ -154,18 +162,9 @@ func TestOneRowThatIsNotAsItMustBeIsNamed(t *testing.T) {
 	w := newWorld(t, 120)
 	run := func() (string, bool, map[string]int) {
 		t.Helper()
-		var seen int
-		got, err := check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, w.acks, check.Config{Mirror: true, Progress: func(done, of int) {
-			if done < seen || of != len(w.acks) {
-				t.Errorf("progress %d of %d after %d", done, of, seen)
-			}
-			seen = done
-		}})
+		got, err := check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, w.acks, check.Config{Mirror: true})
 		if err != nil {
 			t.Fatal(err)
-		}
-		if seen != len(w.acks) {
-			t.Errorf("progress ended at %d of %d", seen, len(w.acks))
 		}
 		if !got.Mirror || got.Acknowledged != len(w.acks) || got.Open != 0 {
 			t.Errorf("%+v", got)
@@ -236,35 +235,186 @@ func TestOneRowThatIsNotAsItMustBeIsNamed(t *testing.T) {
 	}
 }
 
-// A mirror that isn't complete past the newest order is awaited, and in vain it is no
-// verdict.
-func TestTheMirrorIsAwaited(t *testing.T) {
+// take makes the row of an order go from a cluster.
+func (w *world) take(cl shardmap.Cluster, o schema.Order) {
+	w.t.Helper()
+	db, table := w.database(cl, o)
+	if n := w.exec(db, table, "DELETE FROM %s WHERE id = ?", o.ID); n != 1 {
+		w.t.Fatalf("%d rows", n)
+	}
+}
+
+// One world for all of them: each leaves it as it was.
+func TestWhatIsLateOrAwayOrUnnamed(t *testing.T) {
 	w := newWorld(t, 20)
-	run := func(ctx context.Context, within time.Duration) error {
-		_, err := check.Check(ctx, w.c, []*traffic.Plan{w.plan}, w.acks, check.Config{Mirror: true, Within: within})
-		return err
+	for name, one := range map[string]func(*testing.T, *world){
+		"a mirror that stands still":   aMirrorThatStandsStillIsToldInFigures,
+		"a mirror that is away":        aMirrorThatIsAwayHidesNoTruth,
+		"an order that is stored late": whatIsStoredLaterIsSeen,
+		"orders that nobody named":     ordersThatNobodyNamedAreCounted,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.t = t
+			for _, o := range w.orders {
+				w.insert(shardmap.UID, o)
+				w.insert(shardmap.BID, o)
+			}
+			w.complete(time.Now().Add(time.Hour))
+			one(t, w)
+		})
 	}
+}
+
+// The truth is told first. A mirror that stands still is awaited, and when the time is over
+// what it lacks is told in figures, beside those of the truth.
+func aMirrorThatStandsStillIsToldInFigures(t *testing.T, w *world) {
+	w.take(shardmap.UID, w.orders[0])
+	w.take(shardmap.BID, w.orders[1])
+	w.take(shardmap.BID, w.orders[2])
 	w.complete(time.Now().Add(-time.Hour))
-	if err := run(t.Context(), 300*time.Millisecond); !errors.Is(err, check.ErrIncomplete) || !strings.Contains(err.Error(), "octopay_bid_01") {
-		t.Errorf("error %v", err)
+	var said []string
+	got, err := check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, w.acks, check.Config{
+		Mirror: true, Within: 300 * time.Millisecond, Say: func(text string) { said = append(said, text) },
+		CaughtUp: func() { t.Error("it has caught up, it says") },
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	// The mirror has what the truth lost.
+	if !got.Fails() || got.Found != 19 || got.Missing != 1 || got.Wrong+got.Doubled != 0 || got.Unequal != 3 || !got.Mirror || !strings.Contains(got.Behind, "octopay_bid_01") {
+		t.Errorf("%+v", got)
+	}
+	if len(said) == 0 || said[0] != "the truth has 19 of 20 acknowledged orders: 1 missing, 0 doubled, 0 wrong" {
+		t.Errorf("said %q", said)
+	}
+	// All is there, and nobody can know that: it fails.
+	for _, o := range w.orders[:3] {
+		w.put(o)
+	}
+	got, err = check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, w.acks, check.Config{Mirror: true, Within: time.Millisecond})
+	if err != nil || !got.Fails() || got.Found != 20 || got.Unequal != 0 || got.Behind == "" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	// Who doesn't want to wait has the truth's figures.
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := run(ctx, time.Hour); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
+	got, err = check.Check(ctx, w.c, []*traffic.Plan{w.plan}, w.acks, check.Config{Mirror: true, Within: time.Hour, Say: func(string) { cancel() }})
+	if !errors.Is(err, check.ErrMirror) || !errors.Is(err, context.Canceled) || got.Found != 20 || got.Mirror {
+		t.Errorf("%+v, %v", got, err)
 	}
-	// A row that comes late, as an applier brings it, is in.
-	late := w.orders[3]
-	db, table := w.database(shardmap.BID, late)
-	if n := w.exec(db, table, "DELETE FROM %s WHERE id = ?", late.ID); n != 1 {
-		t.Fatalf("%d rows", n)
+	// It catches up while it is waited for, which is told before it is read.
+	caught := false
+	w.take(shardmap.BID, w.orders[3])
+	got, err = check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, w.acks, check.Config{Mirror: true, Within: time.Minute, Say: func(string) {
+		w.copy(w.orders[3])
+		w.complete(time.Now().Add(time.Hour))
+	}, CaughtUp: func() { caught = true }})
+	if err != nil || got.Fails() || !got.Mirror || !caught {
+		t.Errorf("%+v, %v", got, err)
 	}
-	done := make(chan error, 1)
-	go func() { done <- run(t.Context(), time.Minute) }()
-	w.copy(late)
-	w.complete(time.Now().Add(time.Hour))
-	if err := <-done; err != nil {
+}
+
+// A mirror that is away is an error, and the truth's figures are there.
+func aMirrorThatIsAwayHidesNoTruth(t *testing.T, w *world) {
+	w.take(shardmap.UID, w.orders[0])
+	db := w.c.Database(shardmap.BID, 3)
+	w.exec(db, 0, "RENAME TABLE %[1]s TO `"+db.Schema()+"`.gone")
+	got, err := check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, w.acks, check.Config{Mirror: true})
+	if !errors.Is(err, check.ErrMirror) || got.Found != 19 || got.Missing != 1 || got.Mirror {
+		t.Errorf("%+v, %v", got, err)
+	}
+	w.exec(db, 0, "RENAME TABLE `"+db.Schema()+"`.gone TO %[1]s")
+}
+
+// An order that a request without an answer stores after the check began is seen, with
+// all that is wrong with it. Without the wait it isn't.
+func whatIsStoredLaterIsSeen(t *testing.T, w *world) {
+	late := w.orders[19]
+	w.take(shardmap.UID, late)
+	w.take(shardmap.BID, late)
+	acks := w.acks[:19]
+	wrong := late
+	wrong.Amount++
+	look := func(c check.Config, then func()) (report.Check, error) {
+		c.OpenMax, c.Mirror = 1, true
+		c.Say = func(text string) {
+			if then != nil && strings.Contains(text, "may yet write") {
+				then()
+			}
+		}
+		return check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, acks, c)
+	}
+	// Nobody knows whether something is under way: it waits.
+	got, err := look(check.Config{Settle: time.Minute}, func() { w.put(late) })
+	if err != nil || got.Fails() || got.Open != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, cl := range []shardmap.Cluster{shardmap.UID, shardmap.BID} {
+		w.take(cl, late)
+	}
+	got, err = look(check.Config{Settle: time.Minute}, func() { w.put(wrong) })
+	if err != nil || got.Wrong != 1 || !strings.Contains(strings.Join(got.Named, " "), late.OrderID().String()+" wrong") {
+		t.Errorf("of a wrong one: %+v, %v", got, err)
+	}
+	for _, cl := range []shardmap.Cluster{shardmap.UID, shardmap.BID} {
+		w.take(cl, late)
+	}
+	// It stores while it is asked whether it does.
+	looks := 0
+	got, err = look(check.Config{Settle: time.Hour, Idle: func(context.Context) bool {
+		if looks++; looks == 2 {
+			w.put(late)
+		}
+		return looks == 2
+	}}, nil)
+	if err != nil || got.Fails() || got.Open != 1 || looks != 2 {
+		t.Errorf("%+v, %v after %d looks", got, err, looks)
+	}
+	for _, cl := range []shardmap.Cluster{shardmap.UID, shardmap.BID} {
+		w.take(cl, late)
+	}
+	if got, err := look(check.Config{Settle: time.Nanosecond}, func() { w.put(late) }); err != nil || got.Open != 0 {
+		t.Errorf("without the wait: %+v, %v", got, err)
+	}
+	// Nobody stores it: the wait ends.
+	if got, err := look(check.Config{Settle: time.Second}, nil); err != nil || got.Fails() || got.Open != 0 || got.Found != 19 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// Of raw it is known how many it stored, and not which.
+func ordersThatNobodyNamedAreCounted(t *testing.T, w *world) {
+	for unnamed, want := range map[int]report.Check{
+		18: {Acknowledged: 18, Found: 18, Open: 2},
+		20: {Acknowledged: 20, Found: 20},
+		23: {Acknowledged: 23, Found: 20, Missing: 3},
+	} {
+		got, err := check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, nil, check.Config{
+			Unnamed: unnamed, OpenMax: math.MaxInt, Idle: func(context.Context) bool { return true },
+		})
+		if named := len(got.Named); err != nil || (named > 0) != (want.Missing > 0) {
+			t.Errorf("%d: %+v, %v", unnamed, got, err)
+		}
+		got.Named = nil
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%d: %+v, want %+v", unnamed, got, want)
+		}
+	}
+}
+
+// A database that can't be read is named before anything begins.
+func TestWhatCannotBeReadIsNamedFirst(t *testing.T) {
+	s := localstack.Test(t, localstack.UID, localstack.BID)
+	if err := check.Reach(t.Context(), s.Cluster(t), true); err != nil {
 		t.Error(err)
+	}
+	for _, config := range []cluster.Config{{User: s.User, Password: s.Password + "x"}, {User: "nobody", Password: s.Password}} {
+		c := cluster.Open(s.Map, config)
+		if err := check.Reach(t.Context(), c, true); err == nil || !strings.Contains(err.Error(), "access denied") {
+			t.Errorf("%s: %v", config.User, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -288,12 +438,13 @@ func TestADatabaseThatIsAwayIsNoVerdict(t *testing.T) {
 // service may have years of it.
 func TestWithoutAnAcknowledgedOrderOnlyTheRunsTimeIsLookedAt(t *testing.T) {
 	w := newWorld(t, 20) // made a minute ago
+	all := func(context.Context) bool { return true }
 	for since, open := range map[time.Time]int{
 		{}:                               20,
 		time.Now().Add(-time.Minute):     20,
 		time.Now().Add(-2 * time.Second): 0,
 	} {
-		got, err := check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, nil, check.Config{Since: since, OpenMax: 20})
+		got, err := check.Check(t.Context(), w.c, []*traffic.Plan{w.plan}, nil, check.Config{Since: since, OpenMax: 20, Idle: all})
 		if err != nil || got.Fails() || got.Open != open {
 			t.Errorf("since %s: %+v, %v; want %d open", since, got, err, open)
 		}

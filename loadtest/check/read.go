@@ -67,6 +67,14 @@ func ask(ctx context.Context, db *cluster.Database, f func(ctx context.Context, 
 	return err
 }
 
+// Reach makes sure, at one try, that each database can be read: that its server answers,
+// takes the user and the password, and has the database that the map says.
+func Reach(ctx context.Context, c *cluster.Cluster, mirror bool) error {
+	return everywhere(ctx, c, mirror, func(ctx context.Context, db *cluster.Database) error {
+		return db.Read(ctx, func(context.Context, *sql.Conn) error { return nil })
+	})
+}
+
 // bounds returns the least and the greatest id that are stored; without any, the least
 // is the greater.
 func bounds(ctx context.Context, c *cluster.Cluster, mirror bool) (first, last int64, err error) {
@@ -154,18 +162,24 @@ func readTable(ctx context.Context, db *cluster.Database, at shardmap.Location, 
 	return kept, nil
 }
 
+// sayEvery is how often it is said what is waited for.
+const sayEvery = 5 * time.Second
+
 // AwaitMirror waits until every database of the mirror is complete past the newest change
-// of the truth; ErrIncomplete when that takes longer than within.
-func AwaitMirror(ctx context.Context, c *cluster.Cluster, within time.Duration) error {
+// of the truth; ErrIncomplete when that takes longer than within. say is told now and then
+// what it waits for; it may be nil.
+func AwaitMirror(ctx context.Context, c *cluster.Cluster, within time.Duration, say func(string)) error {
 	newest, err := newestChange(ctx, c)
 	if err != nil || newest == 0 {
 		return err
 	}
+	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	reader := mirror.NewSQL(c)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
+	said := time.Now()
 	for n := 1; n <= c.Map().Size(); {
 		// The least key of the database.
 		page, err := reader.List(ctx, mirror.Query{BID: int64(n-1)*slot.Tables + 1, Before: math.MaxInt64, Limit: 1})
@@ -173,18 +187,24 @@ func AwaitMirror(ctx context.Context, c *cluster.Cluster, within time.Duration) 
 			n++
 			continue
 		}
+		waits := func() string {
+			place := c.Database(shardmap.BID, n).Place()
+			if err != nil {
+				return fmt.Sprintf("%s: %v", place, err)
+			}
+			return fmt.Sprintf("%s is complete until %s, the newest change is of %s", place, page.CompleteUntil.SQL(), newest.SQL())
+		}
+		if say != nil && time.Since(said) >= sayEvery {
+			said = time.Now()
+			say("waiting for the mirror: " + waits())
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+			if cause := context.Cause(ctx); parent.Err() != nil || !errors.Is(cause, context.DeadlineExceeded) {
 				return cause
 			}
-			place := c.Database(shardmap.BID, n).Place()
-			if err != nil {
-				return fmt.Errorf("%w after %s: %s: %w", ErrIncomplete, within, place, err)
-			}
-			return fmt.Errorf("%w after %s: %s is complete until %s, the newest order is of %s",
-				ErrIncomplete, within, place, page.CompleteUntil.SQL(), newest.SQL())
+			return fmt.Errorf("%w after %s: %s", ErrIncomplete, within, waits())
 		}
 	}
 	return nil

@@ -2,6 +2,9 @@
 // of this machine, from Linux's /proc. When a process is ended, and what the figures mean,
 // is left to its callers.
 //
+// A process that has ended is not there, os.ErrNotExist, also where nobody has waited for
+// it yet.
+//
 // CPU time is of all threads of a process, those that have ended included, and of none
 // of its children. The kernel tells it in hundredths of a second.
 package proc
@@ -12,6 +15,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -60,6 +64,9 @@ func CPU(pids ...int) (time.Duration, error) {
 
 func stat(pid int) (Usage, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if errors.Is(err, syscall.ESRCH) { // it ended after the file was opened
+		err = os.ErrNotExist
+	}
 	if err != nil {
 		return Usage{}, fmt.Errorf("proc: %w", err)
 	}
@@ -88,6 +95,9 @@ func parse(line string) (u Usage, err error) {
 	fields := strings.Fields(line[end+1:])
 	if end < 0 || len(fields) <= fieldRSSPages-fieldState {
 		return Usage{}, errors.New("not a line of stat")
+	}
+	if state := fields[0]; state == "Z" || state == "X" {
+		return Usage{}, os.ErrNotExist
 	}
 	number := func(field int) int64 {
 		n, e := strconv.ParseInt(fields[field-fieldState], 10, 64)

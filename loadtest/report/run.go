@@ -78,12 +78,13 @@ type Check struct {
 	Found        int      `json:"found"` // acknowledged and in the truth
 	Missing      int      `json:"missing"`
 	Doubled      int      `json:"doubled"`
-	Wrong        int      `json:"wrong"`           // other content than was sent, another place, or more open than can be
-	Unequal      int      `json:"unequal"`         // the mirror lacks it, has it otherwise, or has what the truth hasn't
-	Open         int      `json:"open"`            // stored, and never answered: their connection ended before
-	Mirror       bool     `json:"mirror"`          // the mirror was looked at
-	Named        []string `json:"named,omitempty"` // the first of what is wrong, by order id
+	Wrong        int      `json:"wrong"`            // other content than was sent, another place, or more open than can be
+	Unequal      int      `json:"unequal"`          // the mirror lacks it, has it otherwise, or has what the truth hasn't
+	Open         int      `json:"open"`             // stored, and never answered: their connection ended before
+	Mirror       bool     `json:"mirror"`           // the mirror was looked at
+	Behind       string   `json:"behind,omitempty"` // why the mirror could not be complete: it was looked at as it was
+	Named        []string `json:"named,omitempty"`  // the first of what is wrong, by order id
 }
 
 // Fails reports whether anything is not as it must be.
-func (c Check) Fails() bool { return c.Missing+c.Doubled+c.Wrong+c.Unequal > 0 }
+func (c Check) Fails() bool { return c.Missing+c.Doubled+c.Wrong+c.Unequal > 0 || c.Behind != "" }

@@ -248,7 +248,9 @@ func (r Run) facts() (facts [][2]string) {
 			add(answer, some.String())
 		}
 	}
-	add("latency, ms", r.LatencyMs.String())
+	if r.LatencyMs != (Quantiles{}) {
+		add("latency, ms", r.LatencyMs.String())
+	}
 	if r.Loop == Open {
 		add("generator late, ms", r.LagMs.String())
 	}

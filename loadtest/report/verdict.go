@@ -83,6 +83,9 @@ func (r Run) checked() Sentence {
 			wrong = append(wrong, count(w.n)+" "+w.what)
 		}
 	}
+	if c.Behind != "" {
+		wrong = append(wrong, c.Behind)
+	}
 	text := fmt.Sprintf("THE CHECK FAILED: %s. %s orders were acknowledged, %s of them found.", strings.Join(wrong, ", "), count(c.Acknowledged), count(c.Found))
 	if len(c.Named) > 0 {
 		text += " " + strings.Join(c.Named, ", ") + "."

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"os"
@@ -32,9 +33,14 @@ type Record struct {
 	ended  context.CancelFunc
 	done   chan struct{}
 
+	// Set by CaughtUp.
+	caughtUp time.Time
+	share    float64
+
 	// Read after done.
 	cpu    []cpuSample
 	said   []saidSample
+	gone   map[string]bool // programs of which a process wasn't there at some sample
 	faults error
 }
 
@@ -52,9 +58,10 @@ type saidSample struct {
 }
 
 // Record begins a record of a run against a target: octopay, or a baseline. Of the
-// programs it has those that take part. Stop or Fill end it.
+// programs it has those that take part, also one that isn't there any more. Stop or Fill
+// end it.
 func (r *Rig) Record(target string) *Record {
-	pids := r.Pids()
+	pids := r.expected()
 	for _, program := range []string{"orderd", baseline.Direct, baseline.Echo} {
 		if program != target && (program != "orderd" || target != Octopay) {
 			delete(pids, program)
@@ -72,7 +79,7 @@ func Watch(target string, ops []string) *Record { return record(target, nil, ops
 
 func record(target string, pids map[string][]int, ops []string) *Record {
 	ctx, cancel := context.WithCancel(context.Background())
-	rec := &Record{target: target, ended: cancel, done: make(chan struct{})}
+	rec := &Record{target: target, ended: cancel, done: make(chan struct{}), gone: map[string]bool{}}
 	rec.sample(pids)
 	go func() {
 		defer close(rec.done)
@@ -110,13 +117,23 @@ func (rec *Record) Stop() {
 	<-rec.done
 }
 
+// CaughtUp says that the mirror has now what was stored since the record began, of which
+// the run itself stored that share. Of the mirror's programs Fill then takes the share of
+// what they used until now: they work on when the run has ended.
+func (rec *Record) CaughtUp(share float64) { rec.caughtUp, rec.share = time.Now(), share }
+
+// mirrors are the programs that carry orders into the mirror.
+var mirrors = []string{"syncerd", Mirror, Broker}
+
 // sample reads the CPU times. A program that has ended is in no later sample.
 func (rec *Record) sample(pids map[string][]int) {
 	s := cpuSample{at: time.Now(), used: map[string]time.Duration{}}
 	for program, of := range pids {
 		if used, err := proc.CPU(of...); err == nil {
 			s.used[program] = used
-		} else if !errors.Is(err, os.ErrNotExist) {
+		} else if errors.Is(err, os.ErrNotExist) {
+			rec.gone[program] = true
+		} else {
 			rec.faults = err
 		}
 	}
@@ -172,7 +189,8 @@ func Sum(families map[string]*dto.MetricFamily, name string) (sum float64) {
 
 // Fill ends the record and fills in a run that has ended: the CPU that each program used
 // in the time that was measured, and for each of its seconds the lanes' batches and the
-// mirror's lag. What the run has already stays.
+// mirror's lag. What the run has already stays. A program that wasn't there all the time
+// makes the run invalid: the figures of the others are of something else.
 func (rec *Record) Fill(run *report.Run) error {
 	rec.Stop()
 	run.Target = rec.target
@@ -185,6 +203,18 @@ func (rec *Record) Fill(run *report.Run) error {
 		if _, has := run.CPUSec[program]; !has {
 			run.CPUSec[program] = used.Seconds()
 		}
+	}
+	if len(rec.cpu) > 0 && !rec.caughtUp.IsZero() {
+		all := used(rec.cpu, rec.cpu[0].at, rec.caughtUp)
+		for _, program := range mirrors {
+			if spent, has := all[program]; has {
+				run.CPUSec[program] = rec.share * spent.Seconds()
+			}
+		}
+	}
+	for _, program := range slices.Sorted(maps.Keys(rec.gone)) {
+		delete(run.CPUSec, program)
+		run.Invalid = append(run.Invalid, program+" ended while it was measured")
 	}
 	describe(run.Seconds, rec.said, begin)
 	return rec.faults

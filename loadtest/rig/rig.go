@@ -28,11 +28,14 @@ import (
 	"github.com/octopay/octopay/shardmap"
 )
 
+// DatabasesDefault is the default of Config.Databases.
+const DatabasesDefault = 8
+
 // A Config says what runs. The zero value is one orderd over eight databases in each
 // cluster, one MariaDB server for each cluster, in a temporary directory.
 type Config struct {
 	Dir        string // of data, logs and programs, which stay there; "": a temporary one, removed by Close
-	Databases  int    // of each cluster; 8
+	Databases  int    // of each cluster; DatabasesDefault
 	BufferPool string // of each MariaDB server, such as 4G; 1G
 	Syncerd    bool   // one; see also StartSyncerd
 	Pprof      bool   // profiles on the ops ports
@@ -213,12 +216,54 @@ const (
 
 // Pids returns the process ids that run now, by program.
 func (r *Rig) Pids() map[string][]int {
-	pids := map[string][]int{}
-	add := func(program, server string) {
-		if pid := r.stack.Server(server).Pid(); pid != 0 {
-			pids[program] = append(pids[program], pid)
+	pids := r.expected()
+	for program, of := range pids {
+		of = slices.DeleteFunc(of, func(pid int) bool { _, err := proc.CPU(pid); return err != nil })
+		if pids[program] = of; len(of) == 0 {
+			delete(pids, program)
 		}
 	}
+	return pids
+}
+
+// Gone returns the programs that should run, and of which a process doesn't.
+func (r *Rig) Gone() (programs []string) {
+	for program, of := range r.expected() {
+		if _, err := proc.CPU(of...); err != nil {
+			programs = append(programs, program)
+		}
+	}
+	slices.Sort(programs)
+	return programs
+}
+
+// Idle reports whether orderd has no request under way, at two looks, and so writes
+// nothing.
+func (r *Rig) Idle(ctx context.Context) bool {
+	for look := range 2 {
+		if look > 0 {
+			select {
+			case <-time.After(100 * time.Millisecond): // what is on its way has arrived then
+			case <-ctx.Done():
+				return false
+			}
+		}
+		for _, ops := range r.Ops("orderd") {
+			m, err := Metrics(ctx, ops)
+			const underWay = "octopay_http_requests_in_flight"
+			if err != nil || m[underWay] == nil || Sum(m, underWay) > 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// expected returns the process ids of all that was started and wasn't stopped, by program;
+// 0 is of an engine that has ended by itself.
+func (r *Rig) expected() map[string][]int {
+	pids := map[string][]int{}
+	add := func(program, server string) { pids[program] = append(pids[program], r.stack.Server(server).Pid()) }
 	for _, s := range r.stack.Map.Servers(shardmap.UID) {
 		add(Truth, s.Name)
 	}

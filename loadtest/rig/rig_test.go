@@ -209,7 +209,7 @@ func TestARigRunsOctopayAndWhatItIsComparedWith(t *testing.T) {
 	}
 	// Nobody acknowledged them, and so they are open: all that it says, and what was
 	// under way when it stopped counting.
-	got, err = check.Check(t.Context(), r.Cluster(), []*traffic.Plan{rawPlan}, nil, check.Config{OpenMax: 1 << 30})
+	got, err = check.Check(t.Context(), r.Cluster(), []*traffic.Plan{rawPlan}, nil, check.Config{OpenMax: 1 << 30, Settle: time.Nanosecond})
 	if err != nil || got.Fails() || got.Open < int(stored) {
 		t.Errorf("%d were stored, %+v, %v", stored, got, err)
 	}

@@ -2,13 +2,14 @@ package stock
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/octopay/octopay/loadtest/traffic"
@@ -49,16 +50,12 @@ func TestTheOrdersOfAPlanAreMade(t *testing.T) {
 	}))
 	defer srv.Close()
 	plan := newPlan(t, traffic.Config{})
-	var most atomic.Int64
-	known, err := Make(t.Context(), Service{URL: srv.URL, Key: "k"}, plan, 200, func(done int) {
-		for old := most.Load(); int64(done) > old && !most.CompareAndSwap(old, int64(done)); old = most.Load() {
-		}
-	})
+	known, err := Make(t.Context(), Service{URL: srv.URL, Key: "k"}, plan, 200, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(known) != 200 || len(made) != 200 || refused != 3 || most.Load() != 200 {
-		t.Fatalf("%d known, %d made, %d refused, progress to %d", len(known), len(made), refused, most.Load())
+	if len(known) != 200 || len(made) != 200 || refused != 3 {
+		t.Fatalf("%d known, %d made, %d refused", len(known), len(made), refused)
 	}
 	for i, k := range known {
 		if o := plan.Order(uint64(i)); k != (traffic.Known{ID: made[o.OutTradeNo], UID: o.UID, BID: o.BID, OutTradeNo: o.OutTradeNo}) {
@@ -107,10 +104,68 @@ func TestTheMirrorIsWaitedFor(t *testing.T) {
 	}))
 	defer srv.Close()
 	known := []traffic.Known{{BID: 1001}, {BID: 1002}, {BID: 1001}}
-	if err := AwaitMirror(t.Context(), Service{URL: srv.URL}, known); err != nil {
+	if err := AwaitMirror(t.Context(), Service{URL: srv.URL}, known, nil); err != nil {
 		t.Fatal(err)
 	}
 	if asked["/v1/merchants/1001/orders"] != 3 || asked["/v1/merchants/1002/orders"] != 3 {
 		t.Errorf("asked %v", asked)
+	}
+}
+
+// Who waits for long is told how far it is, and by what it is kept.
+func TestALongWaitSaysWhatKeepsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said []string
+		var w watcher
+		end := w.every(func(text string) { said = append(said, text) }, func() string { return "3 of 7" })
+		err := errors.New("503 overloaded")
+		w.last.Store(&err)
+		time.Sleep(2*sayEvery + time.Millisecond) // in the bubble's time
+		end()
+		if len(said) != 2 || said[0] != "3 of 7; the last answer that kept it: 503 overloaded" {
+			t.Errorf("%q", said)
+		}
+	})
+}
+
+// What isn't there, refuses the key or is something else is told from Octopay, whatever
+// Octopay answers just now.
+func TestAServiceIsReached(t *testing.T) {
+	answer := func(status int, kind string) string {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer k" {
+				t.Errorf("%v", r.Header)
+			}
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(status)
+		}))
+		t.Cleanup(srv.Close)
+		return srv.URL
+	}
+	hangs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(hangs.Close)
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	for _, c := range []struct{ url, want string }{
+		{answer(200, "application/json"), ""},
+		{answer(404, "application/problem+json"), ""},
+		{answer(503, "application/problem+json"), ""},
+		{answer(429, "text/plain"), ""},
+		{hangs.URL, ""},
+		{gone.URL, "nobody answers at " + gone.URL},
+		{answer(401, "application/problem+json"), "refuses the key"},
+		{answer(403, "application/problem+json"), "refuses the key"},
+		{answer(404, "text/plain; charset=utf-8"), "is not Octopay: it answers 404"},
+		{answer(200, "text/html"), "is not Octopay"},
+		{answer(302, "text/html"), "is not Octopay"},
+	} {
+		err := Service{URL: c.url, Key: "k"}.Reach(t.Context())
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
 	}
 }
