@@ -220,6 +220,22 @@ func TestARigRunsOctopayAndWhatItIsComparedWith(t *testing.T) {
 		t.Error(err)
 	}
 
+	// At rest it is idle; when it doesn't answer nobody knows.
+	eventually(t, "orderd is idle", func() bool { return r.Idle(t.Context()) })
+	orderd := r.Pids()["orderd"][0]
+	if err := syscall.Kill(orderd, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if r.Idle(t.Context()) {
+		t.Error("a frozen orderd is idle")
+	}
+	if err := syscall.Kill(orderd, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if gone := r.Gone(); len(gone) > 0 {
+		t.Errorf("%v are gone", gone)
+	}
+
 	// Quiet ends by itself, also where something goes on working.
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
