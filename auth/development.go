@@ -25,7 +25,7 @@ var developmentKeys = []struct {
 // dev-merchant-1001, dev-channel and dev-ops. Otherwise they are random ones. No other
 // keyring accepts either.
 func Development(loopback bool) (*Keyring, []string) {
-	s := &snapshot{keys: map[string]*entry{}, fixed: true}
+	s := &snapshot{list: &list{keys: map[string]*entry{}}, fixed: true}
 	var texts []string
 	for _, d := range developmentKeys {
 		text := d.text

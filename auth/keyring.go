@@ -1,8 +1,10 @@
 package auth
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"log/slog"
 	"sync/atomic"
 	"time"
 )
@@ -15,19 +17,41 @@ const (
 	goodFor = time.Hour
 )
 
-// A Keyring holds all keys in memory. It is safe for concurrent use.
+// A Keyring holds all keys in memory. It is safe for concurrent use. The zero value knows
+// none.
 type Keyring struct {
-	snapshot atomic.Pointer[snapshot] // nil: none was read
-	refused  refusals
+	masters *Masters
+	file    string // "": none
+	schema  string // whose keys they are
+	log     *slog.Logger
+	read    func(ctx context.Context, known int64, whole bool) (reading, error) // see Store.read; nil: see Development
+
+	snapshot     atomic.Pointer[snapshot] // nil: none was read
+	refused      refusals
+	failures     atomic.Int64 // refreshes that failed
+	saveFailures atomic.Int64 // writes of the file that failed
 }
 
 // A snapshot is all keys as they were at one moment. It never changes.
 type snapshot struct {
-	keys   map[string]*entry // by id
-	fixed  bool              // it is good for ever
-	readAt time.Time         // when it was read, by the meta database's clock
-	sentAt time.Time         // by ours, just before it was asked for
+	*list
+	fixed  bool      // it is good for ever
+	readAt time.Time // that moment, by the meta database's clock
+	sentAt time.Time // by ours, just before it was asked
 }
+
+// A list is keys as they were read together. It never changes.
+type list struct {
+	keys    map[string]*entry // by id
+	rows    []row             // what they were made of
+	version int64
+	readAt  time.Time // when all were read, by our clock; zero: they are not from the database
+	left    int       // rows that are no keys for this program
+	sealed  int       // keys whose signing secrets can't be read
+}
+
+// tooOld reports whether the keys are good no more at t of our clock.
+func (s *snapshot) tooOld(t time.Time) bool { return !s.fixed && t.Sub(s.sentAt) >= goodFor }
 
 // An entry is a key in a snapshot.
 type entry struct {
@@ -53,7 +77,7 @@ func (k *Keyring) VerifyAt(t time.Time, text string) (Key, error) {
 		return Key{}, ErrUnauthenticated
 	}
 	s := k.snapshot.Load()
-	if s == nil || !s.fixed && t.Sub(s.sentAt) >= goodFor {
+	if s == nil || s.tooOld(t) {
 		k.refused[unavailable].Add(1)
 		return Key{}, ErrUnavailable
 	}

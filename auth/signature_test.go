@@ -204,3 +204,14 @@ func FuzzVerifySignature(f *testing.F) {
 		}
 	})
 }
+
+// mustSecret returns the bytes of a signing secret's text.
+func mustSecret(t *testing.T, text string) []byte {
+	t.Helper()
+	encoded, ok := strings.CutPrefix(text, "whsec_")
+	raw, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil || !ok || len(raw) != signingLen {
+		t.Fatalf("a secret of %d bytes, %v", len(raw), err)
+	}
+	return raw
+}
