@@ -29,13 +29,13 @@ import (
 var (
 	// ErrUnauthenticated reports a key that is none of ours, or no more. The same key will
 	// be refused again: 401.
-	ErrUnauthenticated = errors.New("auth: no such key")
+	ErrUnauthenticated = errors.New("no such key")
 
 	// ErrUnavailable reports that nobody can say whether a key is good: the keys were never
 	// read, or too long ago. It says nothing about the key, which may work later: 503, with
 	// which a caller tries again, and not 401, with which it would throw its key away and
 	// give a payment result up.
-	ErrUnavailable = errors.New("auth: the keys are not known now")
+	ErrUnavailable = errors.New("the keys are not known now")
 )
 
 // A Role is the part that a caller plays. The zero value is none.
@@ -134,4 +134,16 @@ func isBase32(s string) bool {
 		}
 	}
 	return true
+}
+
+// ParseID returns the id in s, which is an id or a whole key: whoever wants to end a key
+// that leaked has that at hand. Its error quotes nothing of s.
+func ParseID(s string) (id string, err error) {
+	if len(s) == idLen && isBase32(s) {
+		return s, nil
+	}
+	if id, ok := idOf(s); ok && strings.HasPrefix(s, keyBegin) {
+		return id, nil
+	}
+	return "", fmt.Errorf("an id of a key is %d characters of a-z and 2-7, as in opk_ROLE_ID_SECRET", idLen)
 }

@@ -178,3 +178,20 @@ func FuzzVerify(f *testing.F) {
 		}
 	})
 }
+
+func TestAnIDIsReadFromAnIDOrAKey(t *testing.T) {
+	_, texts := auth.Development(false)
+	for _, text := range texts {
+		id := strings.Split(text, "_")[2]
+		for _, s := range []string{id, text} {
+			if got, err := auth.ParseID(s); err != nil || got != id {
+				t.Errorf("%q: %q, %v", s, got, err)
+			}
+		}
+		for _, s := range []string{"", "dev-app", id + "a", id[1:], strings.ToUpper(id), text + "x", text[1:], "opk_" + id, " " + id} {
+			if got, err := auth.ParseID(s); err == nil || got != "" || s != "" && strings.Contains(err.Error(), s) {
+				t.Errorf("%q: %q, %v", s, got, err)
+			}
+		}
+	}
+}

@@ -3,7 +3,7 @@ package auth
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/octopay/octopay/internal/eventually"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }

@@ -14,11 +14,11 @@ import (
 var (
 	// ErrSignature reports that a payment result was not signed by the key's secret, for
 	// this order: 401 signature_invalid.
-	ErrSignature = errors.New("auth: the signature is not right")
+	ErrSignature = errors.New("the signature is not right")
 
 	// ErrSkew reports a signature of another time, or by a clock that is wrong: 401
 	// timestamp_skew.
-	ErrSkew = errors.New("auth: the signature's time is too far from ours")
+	ErrSkew = errors.New("the signature's time is too far from ours")
 )
 
 const (

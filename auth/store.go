@@ -15,25 +15,25 @@ import (
 
 var (
 	// ErrNoKey reports an id that no key has. Nothing was changed.
-	ErrNoKey = errors.New("auth: there is no key of this id")
+	ErrNoKey = errors.New("there is no key of this id")
 
 	// ErrEnding reports a key that is revoked, or will be when its successor has taken
 	// over. Nothing was changed.
-	ErrEnding = errors.New("auth: the key is revoked or has a successor")
+	ErrEnding = errors.New("the key is revoked or has a successor")
 
 	// ErrNoMaster reports that no master key is set, or not the one that a secret needs.
 	// Nothing was changed.
-	ErrNoMaster = errors.New("auth: the master key of signing secrets is not set")
+	ErrNoMaster = errors.New("the master key of signing secrets is not set")
 
 	// ErrTooMany reports that KeysMax keys live. Nothing was changed.
-	ErrTooMany = fmt.Errorf("auth: %d keys live, and that is the most", KeysMax)
+	ErrTooMany = fmt.Errorf("%d keys live, and that is the most", KeysMax)
 
 	// ErrNotSigned reports a key that has no signing secret. Nothing was changed.
-	ErrNotSigned = errors.New("auth: only a channel's key has a signing secret")
+	ErrNotSigned = errors.New("only a channel's key has a signing secret")
 
 	// ErrUnknown reports a change whose outcome was not learned. What was made by it was
 	// shown to nobody; the list of keys says whether it is there.
-	ErrUnknown = errors.New("auth: whether the change was made is not known")
+	ErrUnknown = errors.New("whether the change was made is not known")
 )
 
 // A Store is the keys in the meta database. Each change is one transaction, with its row

@@ -1,5 +1,5 @@
 // Command octopay is the operator's command: it explains ids and places, makes, migrates
-// and checks the databases, and looks after the mirror.
+// and checks the databases, and looks after the mirror and the keys of the API.
 //
 // Settings are flags and OCTOPAY_ variables; a flag wins. The password is a variable
 // only, so that no list of processes shows it. It exits with 0, with 1 when what was
@@ -41,6 +41,7 @@ type cli struct {
 	Check   checkCmd   `cmd:"" name:"check" help:"Say what differs between the servers and what is to be: schemas, settings, clocks, the map. Exits with 1 if anything does."`
 	Tail    tailCmd    `cmd:"" name:"tail" help:"Show the mirror's stream, row by row, as it comes."`
 	Mirror  mirrorCmd  `cmd:"" name:"mirror" help:"Look after the mirror."`
+	Keys    keysCmd    `cmd:"" name:"keys" help:"Make, list, rotate and revoke the keys of the API."`
 }
 
 // A console is where a command writes. What it says of its progress goes to stderr if a

@@ -167,12 +167,14 @@ func Between[T cmp.Ordered](setting string, v, least, most T) error {
 // Shared are the settings that every program has. One that has no use for a setting
 // ignores it.
 type Shared struct {
-	MapFile    string `yaml:"map_file" help:"file of the shard map; in force while the meta database has no newer one"`
-	DBUser     string `yaml:"db_user" help:"user on every database server"`
-	DBPassword string `yaml:"-" env:"DB_PASSWORD" help:"the user's password"`
-	NATSURL    string `yaml:"nats_url" help:"where NATS with JetStream is; several with commas between"`
-	LogLevel   string `yaml:"log_level" help:"debug, info, warn or error; without it info"`
-	Pprof      bool   `yaml:"pprof" help:"true: Go's profiles at /debug/pprof/ of the ops port, for peers of this machine"`
+	MapFile       string `yaml:"map_file" help:"file of the shard map; in force while the meta database has no newer one"`
+	DBUser        string `yaml:"db_user" help:"user on every database server"`
+	DBPassword    string `yaml:"-" env:"DB_PASSWORD" help:"the user's password"`
+	MasterKeyFile string `yaml:"master_key_file" help:"file of the master key that signing secrets of API keys are encrypted with: 32 bytes in base64; while it is changed two, the new one first"`
+	MasterKey     string `yaml:"-" env:"MASTER_KEY" help:"the same, instead of a file"`
+	NATSURL       string `yaml:"nats_url" help:"where NATS with JetStream is; several with commas between"`
+	LogLevel      string `yaml:"log_level" help:"debug, info, warn or error; without it info"`
+	Pprof         bool   `yaml:"pprof" help:"true: Go's profiles at /debug/pprof/ of the ops port, for peers of this machine"`
 }
 
 // Check implements Settings.
