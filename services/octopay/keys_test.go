@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/auth"
+	"github.com/octopay/octopay/internal/command"
 	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 )
@@ -178,7 +179,7 @@ func TestKeysAreRotatedAndRevoked(t *testing.T) {
 
 	// One that isn't there fails, and the others are done.
 	third := l.makes(t, "create", "--role", "ops")
-	code, stdout, stderr := octopay(t, l.env, "keys", "revoke", "aaaaaaaaaaaa", third.ID)
+	code, stdout, stderr := octopay(t, l.env, "keys", "revoke", "--by", "tester", "aaaaaaaaaaaa", third.ID)
 	if code != 1 || !strings.Contains(stdout, third.ID+" is revoked") || !strings.Contains(stderr, "there is no key of this id") {
 		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
 	}
@@ -187,7 +188,7 @@ func TestKeysAreRotatedAndRevoked(t *testing.T) {
 		{"rotate aaaaaaaaaaaa", "there is no key of this id"},
 		{"rotate --signing-secret " + l.makes(t, "create", "--role", "app").ID, "only a channel's key has a signing secret"},
 	} {
-		if code, stdout, stderr := octopay(t, l.env, append([]string{"keys"}, strings.Fields(c.args)...)...); code != 1 || stdout != "" || !strings.Contains(stderr, c.want) {
+		if code, stdout, stderr := octopay(t, l.env, append([]string{"keys"}, strings.Fields(c.args+" --by tester")...)...); code != 1 || stdout != "" || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s: exit %d\n%s%s", c.args, code, stdout, stderr)
 		}
 	}
@@ -222,7 +223,6 @@ func TestWrongCallsOfKeys(t *testing.T) {
 		{args: []string{"rotate", "aaaaaaaaaaaa", "--overlap=-1s"}, want: "--overlap must be from 0s to 720h"},
 		{args: []string{"revoke"}, want: `expected "<key> ..."`},
 		{args: []string{"revoke", "aaaaaaaaaaaa", whole + "a"}, want: "key 2 of 2: an id of a key"},
-		{args: []string{"revoke", "aaaaaaaaaaaa", "--by", ""}, want: "--by"},
 		{args: []string{"audit", "dev-app"}, want: "key 1 of 1: an id of a key"},
 		{args: []string{"audit", "--limit", "0"}, want: "--limit must be from 1 to 100000"},
 		{args: []string{"list", "--limit", "100001"}, want: "--limit must be from 1 to 100000"},
@@ -231,14 +231,11 @@ func TestWrongCallsOfKeys(t *testing.T) {
 		if env == nil {
 			env = l.env
 		}
-		code, stdout, stderr := octopay(t, env, append([]string{"keys"}, c.args...)...)
-		if c.args[len(c.args)-1] == "" {
-			// An empty name is none: it is this machine's user, and there is no such key.
-			if code != 1 {
-				t.Errorf("%q: exit %d", c.args, code)
-			}
-			continue
+		args := append([]string{"keys"}, c.args...)
+		if !slices.Contains(args, "--by") && args[1] != "audit" && args[1] != "list" {
+			args = append(args, "--by", "tester")
 		}
+		code, stdout, stderr := octopay(t, env, args...)
 		if code != 2 || stdout != "" || !strings.Contains(stderr, c.want) {
 			t.Errorf("%q: exit %d, want %q\n%s%s", c.args, code, c.want, stdout, stderr)
 		}
@@ -253,11 +250,22 @@ func TestWrongCallsOfKeys(t *testing.T) {
 	}
 }
 
+// Without --by it is this machine's user, if that has a name.
+func TestWhoChangesKeys(t *testing.T) {
+	if by, err := (changer{By: "someone@somewhere"}).name(); by != "someone@somewhere" || err != nil {
+		t.Error(by, err)
+	}
+	switch by, err := (changer{}).name(); {
+	case err == nil && auth.CheckWho(by) != nil, err != nil && command.Code(err) != command.Wrong:
+		t.Error(by, err)
+	}
+}
+
 // A key that could not be shown is nobody's, and that is said.
 func TestAKeyThatCannotBeShownIsNamed(t *testing.T) {
 	l := newLocksmith(t)
 	var stderr strings.Builder
-	code := run(t.Context(), []string{"keys", "create", "--role", "ops"}, l.env, brokenPipe{}, &stderr)
+	code := run(t.Context(), []string{"keys", "create", "--role", "ops", "--by", "tester"}, l.env, brokenPipe{}, &stderr)
 	var made keyJSON
 	if err := json.Unmarshal([]byte(l.does(t, "list", "--json")), &made); err != nil {
 		t.Fatal(err)

@@ -43,6 +43,7 @@ func TestWhatIsWrongBeforeAnythingIsDoneHasItsCode(t *testing.T) {
 	for _, args := range []string{
 		"route 9527", "route --bid 1001", "id " + id, "id --live " + id, "check", "migrate", "tail",
 		"mirror dead-letters list", "mirror dead-letters retry --all", "mirror dead-letters drop 1:2:3",
+		"keys list", "keys audit", "keys create --by me --role app", "keys rotate --by me aaaaaaaaaaaa", "keys revoke --by me aaaaaaaaaaaa", "keys reseal --by me",
 	} {
 		calls = append(calls, append([]string{"--map", noMap}, strings.Fields(args)...), append([]string{"--map", filepath.Join(dir, "none")}, strings.Fields(args)...))
 		if !strings.HasPrefix(args, "route") && args != "id "+id {
