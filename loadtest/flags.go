@@ -17,14 +17,6 @@ func (c console) only(why string, flags ...string) error {
 	return nil
 }
 
-// atLeast is an error when a flag is below its least value.
-func atLeast[N int | int64 | uint64](flag string, value, least N) error {
-	if value < least {
-		return usage("--%s must be %d at least, not %d", flag, least, value)
-	}
-	return nil
-}
-
 // sizes are how many databases a cluster can have.
 var sizes = []int{8, 16, 32, 64}
 

@@ -283,6 +283,7 @@ func verdict(d report.Document, other error) error {
 type endError struct{ error }
 
 func (e endError) Unwrap() error { return e.error }
+func (endError) ending()         {}
 
 // ended joins an error of what was done on a stack with that of its end.
 func ended(err, end error) error {
@@ -297,7 +298,8 @@ func onlyEnding(err error) bool {
 	if err == nil {
 		return true
 	}
-	if _, is := err.(endError); is {
+	// The error itself, and not one that it wraps among others.
+	if _, is := err.(interface{ ending() }); is {
 		return true
 	}
 	many, is := err.(interface{ Unwrap() []error })
