@@ -250,6 +250,7 @@ func (c *collector) stamp(ctx context.Context, promised schema.Millis, marks *ma
 	back := backstep{promised: promised}
 	var since time.Time // no stamp was fresh
 	for {
+		asked := time.Now()
 		s, err := stamps.Stamp(ctx)
 		pause := source.StampInterval + rand.N(source.StampInterval/3)
 		switch {
@@ -273,7 +274,7 @@ func (c *collector) stamp(ctx context.Context, promised schema.Millis, marks *ma
 				c.log.Info("stamps are fresh again", "server", c.server)
 				c.note(noStamp, "")
 			}
-			if by := back.by(s.Now, time.Now()); by > 0 {
+			if by := back.by(s.Now, asked, time.Now()); by > 0 {
 				c.metrics.clockBack.Inc()
 				c.log.Error("the server's clock stepped back; what is stamped meanwhile lies before what marks have promised", "server", c.server, "by_ms", by.Milliseconds())
 			}

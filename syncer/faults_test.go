@@ -73,7 +73,7 @@ func TestPoisonHoldsTheMarksUntilItIsSettled(t *testing.T) {
 	r.put(newOrder(9527, bid))
 	r.equal()
 
-	js, err := jetstream.New(r.nc)
+	js, err := jetstream.New(r.nc, jetstream.WithDefaultTimeout(eventually.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestAStreamWithAHoleIsMadeAnew(t *testing.T) {
 		parts.Targets[i] = &gate{Target: parts.Targets[i], open: closed}
 	}
 	stop := r.run(r.of(parts))
-	js, err := jetstream.New(r.nc)
+	js, err := jetstream.New(r.nc, jetstream.WithDefaultTimeout(eventually.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

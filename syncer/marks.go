@@ -61,20 +61,21 @@ const clockBackMax = time.Second
 type backstep struct {
 	promised schema.Millis // by the last mark of an earlier life
 	now      schema.Millis // of the server
-	at       time.Time     // when that was; zero: never yet
+	answered time.Time     // when it had said so; zero: never yet
 }
 
-// by returns how far the server's clock, which shows now, stepped back since it was
-// last looked at, at least; 0 if it didn't.
-func (b *backstep) by(now schema.Millis, at time.Time) (by time.Duration) {
-	if b.at.IsZero() {
+// by returns how far the server's clock stepped back since it was last looked at, at least;
+// 0 if it didn't. It showed now at some time between asked and answered: whoever stands
+// still with an answer in his hands must not take that for a step.
+func (b *backstep) by(now schema.Millis, asked, answered time.Time) (by time.Duration) {
+	if b.answered.IsZero() {
 		// A mark's time was some while ago what the server's clock said, or less. So
 		// any time below it is behind.
 		by = max(0, b.promised.Time().Sub(now.Time()))
-	} else if by = at.Sub(b.at) - now.Time().Sub(b.now.Time()); by <= clockBackMax {
+	} else if by = asked.Sub(b.answered) - now.Time().Sub(b.now.Time()); by <= clockBackMax {
 		by = 0
 	}
-	b.now, b.at = now, at
+	b.now, b.answered = now, answered
 	return by
 }
 

@@ -67,25 +67,28 @@ func TestAClockThatSteppedBackIsNoticed(t *testing.T) {
 		after time.Duration // since the first
 		now   schema.Millis
 		by    time.Duration
+		late  time.Duration // the answer was read
 	}
 	for name, looks := range map[string][]look{
-		"it goes on":                        {{0, promised + 1000, 0}, {time.Second, promised + 2000, 0}, {time.Hour, promised + 3_601_000, 0}},
-		"it is corrected a little":          {{0, promised + 1000, 0}, {time.Second, promised + 1000, 0}},
-		"it steps back while one looks":     {{0, promised + 9000, 0}, {time.Second, promised + 5000, 5 * time.Second}, {2 * time.Second, promised + 6000, 0}},
-		"it stepped back before":            {{0, promised - 600_000, 10 * time.Minute}, {time.Second, promised - 599_000, 0}},
-		"just what was promised":            {{0, promised, 0}},
-		"it stepped back before, and again": {{0, promised - 1, time.Millisecond}, {time.Second, promised - 10_001, 11 * time.Second}},
+		"it goes on":                        {{0, promised + 1000, 0, 0}, {time.Second, promised + 2000, 0, 0}, {time.Hour, promised + 3_601_000, 0, 0}},
+		"it is corrected a little":          {{0, promised + 1000, 0, 0}, {time.Second, promised + 1000, 0, 0}},
+		"it steps back while one looks":     {{0, promised + 9000, 0, 0}, {time.Second, promised + 5000, 5 * time.Second, 0}, {2 * time.Second, promised + 6000, 0, 0}},
+		"it stepped back before":            {{0, promised - 600_000, 10 * time.Minute, 0}, {time.Second, promised - 599_000, 0, 0}},
+		"just what was promised":            {{0, promised, 0, 0}},
+		"it stepped back before, and again": {{0, promised - 1, time.Millisecond, 0}, {time.Second, promised - 10_001, 11 * time.Second, 0}},
+		"an answer is read late":            {{0, promised + 1000, 0, 0}, {time.Second, promised + 2000, 0, 9 * time.Second}, {11 * time.Second, promised + 12_000, 0, 0}},
+		"it steps back, and answers late":   {{0, promised + 9000, 0, 0}, {time.Second, promised + 5000, 5 * time.Second, 9 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := backstep{promised: promised}
 			for i, l := range looks {
-				if by := b.by(l.now, begin.Add(l.after)); by != l.by {
+				if by := b.by(l.now, begin.Add(l.after), begin.Add(l.after+l.late)); by != l.by {
 					t.Errorf("look %d says %s, want %s", i, by, l.by)
 				}
 			}
 		})
 	}
-	if first := (&backstep{}); first.by(5000, begin) != 0 {
+	if first := (&backstep{}); first.by(5000, begin, begin) != 0 {
 		t.Error("nothing was promised, but the clock stepped back")
 	}
 }

@@ -352,7 +352,7 @@ func TestCompleteUntilNeverLies(t *testing.T) {
 	r := newRig(t, localstack.Private(t, localstack.Options{Need: all, UIDServers: 2}))
 	w := newWitness(r, rand.New(rand.NewPCG(s, 0)))
 	parts := r.parts(stream.Config{})
-	js, err := jetstream.New(r.nc)
+	js, err := jetstream.New(r.nc, jetstream.WithDefaultTimeout(eventually.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,7 @@ func TestReplaysAreHarmless(t *testing.T) {
 	r.equal()
 	kill()
 
-	js, err := jetstream.New(r.nc)
+	js, err := jetstream.New(r.nc, jetstream.WithDefaultTimeout(eventually.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

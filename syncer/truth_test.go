@@ -27,7 +27,7 @@ func TestFault16NoMarkPassesARowThatIsNotStored(t *testing.T) {
 	}
 	eventually.True(t, "the list is complete", complete(first[0].UpdatedAt))
 
-	js, err := jetstream.New(r.nc)
+	js, err := jetstream.New(r.nc, jetstream.WithDefaultTimeout(eventually.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func TestFault21AConsumerThatStandsStillIsNoticed(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(service)
 	r.run(service)
-	js, err := jetstream.New(r.nc)
+	js, err := jetstream.New(r.nc, jetstream.WithDefaultTimeout(eventually.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}

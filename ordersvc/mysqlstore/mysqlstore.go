@@ -37,6 +37,7 @@ type Store struct {
 	cluster *cluster.Cluster
 	creates []*writer // by database - 1
 	budget  lane.Budget
+	turn    time.Duration // how long an Insert waits for another one of its database; see turnMax
 }
 
 // turnMax is how long an Insert waits for another one of the same database. A lane
@@ -45,7 +46,7 @@ const turnMax = 3 * time.Second
 
 // New returns a store over c, which stays the caller's. It connects at first use.
 func New(c *cluster.Cluster) *Store {
-	s := &Store{cluster: c, budget: lane.Budget{Transaction: 3 * time.Second, Settle: 3 * time.Second}}
+	s := &Store{cluster: c, budget: lane.Budget{Transaction: 3 * time.Second, Settle: 3 * time.Second}, turn: turnMax}
 	for _, place := range c.Map().Databases(shardmap.UID) {
 		s.creates = append(s.creates, newWriter(c.Database(shardmap.UID, place.Number)))
 	}
@@ -69,7 +70,7 @@ func (s *Store) Insert(ctx context.Context, database int, orders []schema.Order)
 		return results
 	}
 	w := s.creates[database-1]
-	if err := w.lock(turnMax); err != nil {
+	if err := w.lock(s.turn); err != nil {
 		for i := range results {
 			results[i].Err = err
 		}

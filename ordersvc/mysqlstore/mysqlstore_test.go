@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { eventually.Main(m) }
 func open(t testing.TB, stack *localstack.Stack) *Store {
 	s := New(stack.Cluster(t))
 	s.budget = lane.Budget{Transaction: time.Minute, Settle: time.Minute}
+	s.turn = time.Minute
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("close the store: %v", err)

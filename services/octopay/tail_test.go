@@ -36,7 +36,7 @@ func newBrook(t *testing.T, s *localstack.Stack) *brook {
 	}
 	t.Cleanup(nc.Close)
 	b := &brook{env: boottest.Environ(t, s, s.Map)}
-	if b.js, err = jetstream.New(nc); err != nil {
+	if b.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(eventually.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if b.st, err = stream.New(nc, s.Map.Prefix(), stream.Config{MaxBytes: 1 << 20}); err != nil {
