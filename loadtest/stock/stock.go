@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	json "github.com/go-json-experiment/json"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/octopay/octopay/loadtest/traffic"
@@ -88,11 +87,11 @@ func Make(ctx context.Context, s Service, plan *traffic.Plan, n int, say func(st
 				if i >= n {
 					return nil
 				}
-				id, err := s.create(ctx, client, plan.Request(uint64(i)), &w)
+				o := plan.Order(uint64(i))
+				id, err := s.create(ctx, client, plan.Request(uint64(i)), o, &w)
 				if err != nil {
 					return fmt.Errorf("stock: order %d: %w", i, err)
 				}
-				o := plan.Order(uint64(i))
 				known[i] = traffic.Known{ID: id, UID: o.UID, BID: o.BID, OutTradeNo: o.OutTradeNo}
 				done.Add(1)
 			}
@@ -101,21 +100,19 @@ func Make(ctx context.Context, s Service, plan *traffic.Plan, n int, say func(st
 	return known, g.Wait()
 }
 
-// create sends a create until it is acknowledged.
-func (s Service) create(ctx context.Context, client *http.Client, r traffic.Request, w *watcher) (id string, err error) {
+// create sends the create of an order until it is acknowledged.
+func (s Service) create(ctx context.Context, client *http.Client, r traffic.Request, o traffic.Order, w *watcher) (id string, err error) {
 	err = retry(ctx, w, func(ctx context.Context) (again bool, err error) {
-		status, _, body, err := s.send(ctx, client, r.Method, r.Target, r.Body)
+		status, header, body, err := s.send(ctx, client, r.Method, r.Target, r.Body)
 		switch {
 		case err != nil:
 			return true, err
 		case status == http.StatusOK || status == http.StatusCreated:
-			var order struct {
-				OrderID string `json:"order_id"`
+			accepted, fault := o.Accepts(traffic.Success{Status: status, Replayed: header.Get("Idempotent-Replayed") == "true", Body: body})
+			if fault != nil {
+				return false, fmt.Errorf("%s: %s", fault.Kind, fault.Text)
 			}
-			if err := json.Unmarshal(body, &order); err != nil || order.OrderID == "" {
-				return false, fmt.Errorf("%d without an order id", status)
-			}
-			id = order.OrderID
+			id = accepted.String()
 			return false, nil
 		}
 		return status >= 500 || status == http.StatusTooManyRequests, fmt.Errorf("%d %s", status, body)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/loadtest/traffic"
 )
 
@@ -32,6 +33,7 @@ func TestTheOrdersOfAPlanAreMade(t *testing.T) {
 	made, refused := map[string]string{}, 0
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var o struct {
+			UID        int64  `json:"uid,string"`
 			OutTradeNo string `json:"out_trade_no"`
 		}
 		if err := json.NewDecoder(r.Body).Decode(&o); err != nil || r.Header.Get("Authorization") != "Bearer k" {
@@ -44,9 +46,9 @@ func TestTheOrdersOfAPlanAreMade(t *testing.T) {
 			w.WriteHeader([]int{503, 504, 429}[refused-1])
 			return
 		}
-		made[o.OutTradeNo] = fmt.Sprintf("1577%019d", len(made))
+		made[o.OutTradeNo] = idgen.Make(o.UID, int64(len(made))).String()
 		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, `{"order_id":"%s"}`, made[o.OutTradeNo])
+		fmt.Fprintf(w, `{"order_id":"%s","out_trade_no":"%s"}`, made[o.OutTradeNo], o.OutTradeNo)
 	}))
 	defer srv.Close()
 	plan := newPlan(t, traffic.Config{})
@@ -78,9 +80,10 @@ func TestWhatCannotBeMadeIsAnError(t *testing.T) {
 		url  string
 		plan traffic.Config
 	}{
-		"creates alone":       {"http://a", traffic.Config{Mix: []traffic.Share{{Kind: traffic.Get, Weight: 1}}, Known: known}},
-		"422 not for you":     {answer(422, "not for you"), traffic.Config{}},
-		"without an order id": {answer(201, "{}"), traffic.Config{}},
+		"creates alone":   {"http://a", traffic.Config{Mix: []traffic.Share{{Kind: traffic.Get, Weight: 1}}, Known: known}},
+		"422 not for you": {answer(422, "not for you"), traffic.Config{}},
+		"no order id":     {answer(201, "{}"), traffic.Config{}},
+		"no JSON":         {answer(200, "<html>"), traffic.Config{}},
 	} {
 		if _, err := Make(t.Context(), Service{URL: c.url}, newPlan(t, c.plan), 3, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -123,6 +123,9 @@ func (c Call) say(status int, name, body string) {
 	c.s.mu.Lock()
 	c.s.answers[name]++
 	c.s.mu.Unlock()
+	if c.W.Header().Get("Content-Type") == "" {
+		c.W.Header().Set("Content-Type", "application/json")
+	}
 	c.W.WriteHeader(status)
 	_, _ = io.WriteString(c.W, body)
 }
