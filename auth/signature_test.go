@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,8 @@ const (
 	aTime   = "1764510000"
 	anOrder = "15770253150322220879872"
 )
+
+var quiet = slog.New(slog.DiscardHandler)
 
 var signedAt = time.Unix(1764510000, 0)
 
@@ -208,6 +211,10 @@ func FuzzVerifySignature(f *testing.F) {
 // mustSecret returns the bytes of a signing secret's text.
 func mustSecret(t *testing.T, text string) []byte {
 	t.Helper()
+	return rawSecret(t, text)
+}
+
+func rawSecret(t interface{ Fatalf(string, ...any) }, text string) []byte {
 	encoded, ok := strings.CutPrefix(text, "whsec_")
 	raw, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil || !ok || len(raw) != signingLen {

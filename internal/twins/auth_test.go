@@ -1,0 +1,88 @@
+package twins
+
+var keys = []twin{
+	{
+		guard:   "keys that were read an hour ago are good no more",
+		file:    "auth/keyring.go",
+		with:    "return !s.fixed && t.Sub(s.sentAt) >= goodFor",
+		without: "return false",
+		pkg:     "auth", test: "TestKeysOutliveTheMetaDatabaseForAnHour", says: "after an hour, a key: <nil>", fast: true,
+	},
+	{
+		guard:   "a key is its secret too",
+		file:    "auth/keyring.go",
+		with:    "if subtle.ConstantTimeCompare(hash[:], e.hash[:]) != 1 {",
+		without: "if subtle.ConstantTimeCompare(hash[:], hash[:]) != 1 {",
+		pkg:     "auth", test: "TestNothingButTheKeyIsTheKey", says: "instead of",
+	},
+	{
+		guard:   "a key ends at its end, read or not",
+		file:    "auth/keyring.go",
+		with:    "if !e.until.IsZero() && !s.now(t).Before(e.until) {",
+		without: "if false {",
+		pkg:     "auth", test: "TestRefusalsAreCountedByAFixedListOfReasons", says: "isn't counted as revoked",
+	},
+	{
+		guard:   "all keys are read now and then, whatever their version",
+		file:    "auth/refresh.go",
+		with:    "whole := old == nil || old.list.readAt.IsZero() || now.Sub(old.list.readAt) >= wholeEvery",
+		without: "whole := old == nil || old.list.readAt.IsZero()",
+		pkg:     "auth", test: "TestAKeyringAsksEveryTwoSecondsAndReadsWhatChanged", says: "deleted by hand",
+	},
+	{
+		guard:   "a file of keys that is damaged is refused",
+		file:    "auth/file.go",
+		with:    "if len(text) < headLen || !bytes.Equal(text[:headLen], head(text[headLen:])) {",
+		without: "if len(text) < headLen {",
+		pkg:     "auth", test: "TestADamagedFileIsRefused", says: "nobody notices",
+	},
+	{
+		guard:   "a file of keys that others can read is refused",
+		file:    "auth/file.go",
+		with:    "case info.Mode().Perm()&0o077 != 0:",
+		without: "case false:",
+		pkg:     "auth", test: "TestAFileIsGoodForAnHourToItsOwnerAlone/its_group_may_read_it", says: "error <nil>",
+	},
+	{
+		guard:   "a file of keys that others can replace is refused",
+		file:    "auth/file.go",
+		with:    "if info.Mode().Perm()&0o022 != 0 {",
+		without: "if false {",
+		pkg:     "auth", test: "TestAFileIsGoodForAnHourToItsOwnerAlone/its_group_may_write_the_folder", says: "error <nil>",
+	},
+	{
+		guard:   "a payment result is signed for its order",
+		file:    "auth/signature.go",
+		with:    "if right != 1 {",
+		without: "if right > 1 {",
+		pkg:     "auth", test: "TestWhatIsNotSignedSoIsRefused", says: "for another order: <nil>", fast: true,
+	},
+	{
+		guard:   "a signature of a time ahead is refused",
+		file:    "auth/signature.go",
+		with:    "d > skewMax || d < -skewMax {",
+		without: "d > skewMax {",
+		pkg:     "auth", test: "TestWhatIsNotSignedSoIsRefused", says: "earlier: <nil>",
+	},
+	{
+		guard:   "a key whose signing secrets can't be read is refused as unknown, and not as wrong",
+		file:    "auth/signature.go",
+		with:    "if s == nil || s.err != nil {",
+		without: "if s == nil {",
+		pkg:     "auth", test: "TestSecretsThatCannotBeReadRefuse", says: "the signature is not right",
+	},
+	{
+		guard:   "a change of keys without an answer is neither done nor not",
+		file:    "auth/store.go",
+		with:    "if dberr.Of(err) == dberr.Unknown {",
+		without: "if false {",
+		pkg:     "auth", test: "TestAChangeWithoutAnAnswerIsUnknown", says: "fired 1",
+	},
+	{
+		guard:   "keys are bounded",
+		file:    "auth/refresh.go",
+		with:    "if err == nil && len(r.rows) > KeysMax {",
+		without: "if false {",
+		pkg:     "auth", test: "TestMoreKeysThanAKeyringHolds", says: "error <nil>",
+	},
+}
