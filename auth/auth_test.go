@@ -74,7 +74,7 @@ func TestNothingButTheKeyIsTheKey(t *testing.T) {
 			role := rapid.SampledFrom([]string{"app", "merchant", "channel", "ops"}).Draw(t, "role")
 			other = []byte("opk_" + role + "_" + parts[2] + "_" + rapid.StringMatching("[a-z2-7]{52}").Draw(t, "secret"))
 		}
-		if got, err := keys.Verify(string(other)); err != auth.ErrUnauthenticated || got != (auth.Key{}) {
+		if got, err := keys.Verify(string(other)); !errors.Is(err, auth.ErrUnauthenticated) || got != (auth.Key{}) {
 			t.Fatalf("%q instead of %q: %v, %v", other, text, got, err)
 		}
 		if _, err := keys.Verify(text); err != nil {
@@ -90,7 +90,7 @@ func TestAKeyringThatReadNothingRefusesWhatCouldBeAKey(t *testing.T) {
 		texts[0]: auth.ErrUnavailable, "": auth.ErrUnauthenticated, "opk_app_x_y": auth.ErrUnauthenticated, "dev-app": auth.ErrUnavailable,
 		"opk_root_" + strings.TrimPrefix(texts[0], "opk_app_"): auth.ErrUnauthenticated,
 	} {
-		if _, err := keys.Verify(text); err != want {
+		if _, err := keys.Verify(text); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", text, err, want)
 		}
 	}

@@ -131,7 +131,7 @@ func TestChangesAreInForceWithinFiveSeconds(t *testing.T) {
 				m.change(true, func() { m.rows[0].RevokedAt = time.Now().Add(ahead).UnixMilli() })
 				time.Sleep(5 * time.Second)
 			}
-			if _, err := k.Verify(text); err != ErrUnauthenticated {
+			if _, err := k.Verify(text); !errors.Is(err, ErrUnauthenticated) {
 				rt.Fatalf("5 s after its end: %v", err)
 			}
 		})
@@ -161,7 +161,7 @@ func TestAKeyringAsksEveryTwoSecondsAndReadsWhatChanged(t *testing.T) {
 			t.Errorf("before a minute is over: %v", err)
 		}
 		time.Sleep(3 * time.Second)
-		if _, err := k.Verify(text); err != ErrUnauthenticated {
+		if _, err := k.Verify(text); !errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("a minute after its row was deleted by hand: %v", err)
 		}
 		stop()
@@ -180,7 +180,7 @@ func TestKeysOutliveTheMetaDatabaseForAnHour(t *testing.T) {
 		r, text := aRow(Merchant)
 		m := &metaDB{rows: []row{r}}
 		k, log := newKeyring(m, "")
-		if err := k.Usable(); err != ErrUnavailable {
+		if err := k.Usable(); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("before it has read anything: %v", err)
 		}
 		begin(t, k)
@@ -190,13 +190,13 @@ func TestKeysOutliveTheMetaDatabaseForAnHour(t *testing.T) {
 		if key, err := k.Verify(text); err != nil || key.BID != 1001 || k.Usable() != nil {
 			t.Errorf("after nearly an hour: %v, %v, %v", key, err, k.Usable())
 		}
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		for what, text := range map[string]string{"a key": text, "one that nobody knows": text[:len(text)-1] + "2"} {
-			if _, err := k.Verify(text); err != ErrUnavailable {
+			if _, err := k.Verify(text); !errors.Is(err, ErrUnavailable) {
 				t.Errorf("after an hour, %s: %v", what, err)
 			}
 		}
-		if _, err := k.Verify("nonsense"); err != ErrUnauthenticated || k.Usable() != ErrUnavailable {
+		if _, err := k.Verify("nonsense"); !errors.Is(err, ErrUnauthenticated) || !errors.Is(k.Usable(), ErrUnavailable) {
 			t.Errorf("after an hour, what can't be a key: %v; usable: %v", err, k.Usable())
 		}
 		synctest.Wait()
@@ -240,7 +240,7 @@ func TestKeysOutliveTheProcess(t *testing.T) {
 		if _, err := second.Verify(text); err != nil {
 			t.Errorf("after half an hour: %v\n%s", err, log)
 		}
-		if _, err := second.Verify(oldText); err != ErrUnauthenticated {
+		if _, err := second.Verify(oldText); !errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("one that was revoked before: %v", err)
 		}
 		time.Sleep(29*time.Minute + 58*time.Second) // an hour less a second since the keys were read
@@ -248,13 +248,13 @@ func TestKeysOutliveTheProcess(t *testing.T) {
 			t.Errorf("after nearly an hour: %v", err)
 		}
 		time.Sleep(time.Second)
-		if _, err := second.Verify(text); err != ErrUnavailable {
+		if _, err := second.Verify(text); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("after an hour: %v", err)
 		}
 		third, log := newKeyring(m, path)
 		begin(t, third)
 		synctest.Wait()
-		if _, err := third.Verify(text); err != ErrUnavailable || !strings.Contains(log.String(), "keys are good for 1h0m0s") {
+		if _, err := third.Verify(text); !errors.Is(err, ErrUnavailable) || !strings.Contains(log.String(), "keys are good for 1h0m0s") {
 			t.Errorf("a third process, after an hour: %v\n%s", err, log)
 		}
 		m.change(false, func() { m.away = false })
@@ -346,7 +346,7 @@ func TestAFileThatIsRefusedSaysWhy(t *testing.T) {
 				second, log := newKeyring(m, path)
 				begin(t, second)
 				synctest.Wait()
-				if _, err := second.Verify(text); err != ErrUnavailable || !strings.Contains(log.String(), c.want) {
+				if _, err := second.Verify(text); !errors.Is(err, ErrUnavailable) || !strings.Contains(log.String(), c.want) {
 					t.Errorf("%v\n%s", err, log)
 				}
 			})
@@ -384,7 +384,7 @@ func TestWhatIsNotUnderstoodIsNoKey(t *testing.T) {
 		t.Error(err)
 	}
 	for i, text := range texts {
-		if _, err := k.Verify(text); err != ErrUnauthenticated {
+		if _, err := k.Verify(text); !errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("row %d: %v", i, err)
 		}
 	}

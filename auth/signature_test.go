@@ -103,7 +103,7 @@ func TestWhatIsNotSignedSoIsRefused(t *testing.T) {
 		if err := k.VerifySignature(key, c.h, order, []byte(body), signedAt.Add(c.late)); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
-		if s, o := k.refused[signature].Load(), k.refused[skew].Load(); s+o != 0 != (c.want != nil) || o != 0 != (c.want == ErrSkew) {
+		if s, o := k.refused[signature].Load(), k.refused[skew].Load(); s+o != 0 != (c.want != nil) || o != 0 != errors.Is(c.want, ErrSkew) {
 			t.Errorf("%s: counted %d and %d", name, s, o)
 		}
 	}

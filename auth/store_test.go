@@ -105,7 +105,7 @@ func TestAKeyIsMadeListedAndRevoked(t *testing.T) {
 		if already, err := d.Revoke(t.Context(), made.ID, "tester"); !already || err != nil {
 			t.Errorf("revoke again: %v, %v", already, err)
 		}
-		if _, err := d.fresh(t).Verify(made.Text); err != ErrUnauthenticated {
+		if _, err := d.fresh(t).Verify(made.Text); !errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("after that: %v", err)
 		}
 		if got := fmt.Sprint(d.audited(t, made.ID)); got != "[created revoked]" {
@@ -143,7 +143,7 @@ func TestASuccessorHasTheRightsOfItsKey(t *testing.T) {
 			text string
 			want error
 		}{{end.Add(-1), old.Text, nil}, {end, old.Text, ErrUnauthenticated}, {end, made.Text, nil}} {
-			if _, err := k.VerifyAt(c.at, c.text); err != c.want {
+			if _, err := k.VerifyAt(c.at, c.text); !errors.Is(err, c.want) {
 				t.Errorf("%s from the end: %v, want %v", c.at.Sub(end), err, c.want)
 			}
 		}
@@ -155,7 +155,7 @@ func TestASuccessorHasTheRightsOfItsKey(t *testing.T) {
 			t.Errorf("revoke within the overlap: %v, %v", already, err)
 		}
 		k = d.fresh(t)
-		if _, err := k.Verify(old.Text); err != ErrUnauthenticated {
+		if _, err := k.Verify(old.Text); !errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("revoked within the overlap: %v", err)
 		}
 		if _, err := k.Verify(made.Text); err != nil {
@@ -167,7 +167,7 @@ func TestASuccessorHasTheRightsOfItsKey(t *testing.T) {
 	}
 	old := d.create(t, Spec{Role: Ops})
 	made, err := d.Rotate(t.Context(), old.ID, 0, "tester")
-	if _, refused := d.fresh(t).Verify(old.Text); err != nil || refused != ErrUnauthenticated || !made.Until.Equal(made.CreatedAt) {
+	if _, refused := d.fresh(t).Verify(old.Text); err != nil || !errors.Is(refused, ErrUnauthenticated) || !made.Until.Equal(made.CreatedAt) {
 		t.Errorf("without overlap: %v, %v", err, refused)
 	}
 }
