@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"github.com/octopay/octopay/currency"
-	"go.uber.org/goleak"
+	"github.com/octopay/octopay/internal/eventually"
 	"pgregory.net/rapid"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { eventually.Main(m) }
 
 // merchant is a valid merchant's JSON; fields are pairs of a name and the JSON that
 // takes the place of its value, or that is added; with "" it is left out.
