@@ -42,6 +42,7 @@ type cli struct {
 	Tail    tailCmd    `cmd:"" name:"tail" help:"Show the mirror's stream, row by row, as it comes."`
 	Mirror  mirrorCmd  `cmd:"" name:"mirror" help:"Look after the mirror."`
 	Keys    keysCmd    `cmd:"" name:"keys" help:"Make, list, rotate and revoke the keys of the API."`
+	Config  configCmd  `cmd:"" name:"config" help:"Look at the payment config, check one, and set it: merchants, their currencies, channels."`
 }
 
 // A console is where a command writes. What it says of its progress goes to stderr if a

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/payconfig"
 	"github.com/rogpeppe/go-internal/testscript"
 	"pgregory.net/rapid"
 )
@@ -38,12 +39,17 @@ func TestWhatIsWrongBeforeAnythingIsDoneHasItsCode(t *testing.T) {
 	if err := os.WriteFile(noMap, []byte("epoch: what\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	valid := filepath.Join(dir, "config.json")
+	if err := os.WriteFile(valid, payconfig.Default().Document(), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	const id = "15770061062355869671431"
 	var calls [][]string
 	for _, args := range []string{
 		"route 9527", "route --bid 1001", "id " + id, "id --live " + id, "check", "migrate", "tail",
 		"mirror dead-letters list", "mirror dead-letters retry --all", "mirror dead-letters drop 1:2:3",
 		"keys list", "keys audit", "keys create --by me --role app", "keys rotate --by me aaaaaaaaaaaa", "keys revoke --by me aaaaaaaaaaaa", "keys reseal --by me",
+		"config get", "config set " + valid,
 	} {
 		calls = append(calls, append([]string{"--map", noMap}, strings.Fields(args)...), append([]string{"--map", filepath.Join(dir, "none")}, strings.Fields(args)...))
 		if !strings.HasPrefix(args, "route") && args != "id "+id {
@@ -53,6 +59,7 @@ func TestWhatIsWrongBeforeAnythingIsDoneHasItsCode(t *testing.T) {
 	for _, args := range []string{
 		"", "launch", "--nosuch", "id", "route 0", "route -5", "route -- -5", "route abc", "route 9223372036854775808", "route --bid 01", "route 1 2",
 		"tail --limit=-1", "tail --order 1", "mirror dead-letters list --limit 0",
+		"config", "config check", "config check " + noMap, "config check " + dir, "config check " + filepath.Join(dir, "none"), "config set", "config set " + noMap, "config set --if-version x " + valid, "config get --version x",
 	} {
 		calls = append(calls, strings.Fields(args))
 	}
