@@ -122,30 +122,50 @@ func New[O, R any](c Config, commit func(ctx context.Context, ops []O) []R) *Lan
 	return l
 }
 
-// Do puts op, which takes so many bytes, into the lane and waits for its result.
-//
-// Nothing was written when the error is ErrFull, ErrClosed, or ErrWait: ctx ended
-// before the batch began, and op was withdrawn. Once the batch has begun the end of
-// ctx no longer matters: Do waits for the outcome, at most Config.OutcomeMax, and
-// then returns ErrUnknown. Other errors are for commit to put into its results.
+// Do puts op, which takes so many bytes, into the lane and waits for its result. See
+// Enter and Ticket.Wait.
 func (l *Lane[O, R]) Do(ctx context.Context, op O, bytes int) (R, error) {
 	var none R
 	if ctx.Err() != nil {
 		return none, ErrWait
 	}
-	w := &waiter[O, R]{op: op, bytes: bytes, since: time.Now(), answer: make(chan answer[R], 1)}
-	if err := l.add(w); err != nil {
+	t, err := l.Enter(op, bytes)
+	if err != nil {
 		return none, err
 	}
+	return t.Wait(ctx)
+}
+
+// Enter puts op, which takes so many bytes, into the lane. With ErrFull and ErrClosed
+// nothing was written; else op will be, unless its Ticket is given up in time.
+func (l *Lane[O, R]) Enter(op O, bytes int) (Ticket[O, R], error) {
+	w := &waiter[O, R]{op: op, bytes: bytes, since: time.Now(), answer: make(chan answer[R], 1)}
+	return Ticket[O, R]{l, w}, l.add(w)
+}
+
+// A Ticket is an operation in a lane. Wait is called once.
+type Ticket[O, R any] struct {
+	lane *Lane[O, R]
+	w    *waiter[O, R]
+}
+
+// Wait waits for the operation's result.
+//
+// Nothing was written when the error is ErrWait: ctx ended before the batch began, and
+// the operation was withdrawn. Once the batch has begun the end of ctx no longer
+// matters: Wait waits for the outcome, at most Config.OutcomeMax, and then returns
+// ErrUnknown. Other errors are for commit to put into its results.
+func (t Ticket[O, R]) Wait(ctx context.Context) (R, error) {
 	select {
-	case a := <-w.answer:
+	case a := <-t.w.answer:
 		return a.result, a.err
 	case <-ctx.Done():
-		if l.withdraw(w) {
+		if t.lane.withdraw(t.w) {
+			var none R
 			return none, ErrWait
 		}
 	}
-	a := <-w.answer
+	a := <-t.w.answer
 	return a.result, a.err
 }
 

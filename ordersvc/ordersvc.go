@@ -1,8 +1,10 @@
 // Package ordersvc is the payment order: its rules, its life, and the service that
 // keeps both.
 //
-// It decides what a create means: a new order, a replay of one, or a number used
-// twice. It leaves to the Store how rows are kept, to package lane how writes are
+// It decides what a create means, a new order, a replay of one, or a number used twice
+// (Service.Create); and what every later operation does to an order, a state machine
+// that is a table and a pure function (Life.Apply). It leaves to the Store how rows are
+// kept and locked, to package lane how writes are
 // gathered, to package idgen how ids are made, and to its caller the shape and
 // range of every field: what reaches Service is valid.
 package ordersvc
@@ -54,14 +56,15 @@ type Service struct {
 	ids       IDs
 	alarm     func(idgen.ID)
 	available func(database int) error
-	lanes     []*lane.Lane[schema.Order, Result] // creations, by database - 1
+	creates   []*lane.Lane[schema.Order, Result] // by database - 1
+	changes   []*lane.Lane[Change, Changed]      // the same
 }
 
 // A Config says how the service writes. Zero values are the defaults.
 type Config struct {
 	Lane lane.Config // of every lane; its Gate is set here
-	// AtOnce is how many transactions are in flight on one server; below 1 it is the
-	// Gate's default.
+	// AtOnce is how many transactions of creates, and how many of changes, are in flight
+	// on one server; below 1 it is the Gate's default.
 	AtOnce int
 	// DuplicateID is called for every id that two orders were given. It must not
 	// block.
@@ -90,28 +93,34 @@ func NewService(shards func() *shardmap.Map, store Store, ids IDs, c Config) *Se
 	if s.available == nil {
 		s.available = func(int) error { return nil }
 	}
-	gates := map[string]*lane.Gate{}
-	for _, db := range shards().Databases(shardmap.UID) {
-		gate := gates[db.Server.Name]
-		if gate == nil {
-			gate = lane.NewGate(c.AtOnce)
-			gates[db.Server.Name] = gate
+	// Changes have gates of their own: they wait for locks, and new orders not for them.
+	creates, changes := map[string]*lane.Gate{}, map[string]*lane.Gate{}
+	gated := func(gates map[string]*lane.Gate, server string) lane.Config {
+		if gates[server] == nil {
+			gates[server] = lane.NewGate(c.AtOnce)
 		}
 		config := c.Lane
-		config.Gate = gate
-		s.lanes = append(s.lanes, lane.New(config, func(ctx context.Context, orders []schema.Order) []Result {
+		config.Gate = gates[server]
+		return config
+	}
+	for _, db := range shards().Databases(shardmap.UID) {
+		s.creates = append(s.creates, lane.New(gated(creates, db.Server.Name), func(ctx context.Context, orders []schema.Order) []Result {
 			return store.Insert(ctx, db.Number, orders)
+		}))
+		s.changes = append(s.changes, lane.New(gated(changes, db.Server.Name), func(ctx context.Context, changes []Change) []Changed {
+			return store.Change(ctx, db.Number, changes)
 		}))
 	}
 	return s
 }
 
-// Run runs the lanes until ctx ends; then it refuses new creates, finishes those that
-// were accepted, and returns.
+// Run runs the lanes until ctx ends; then it refuses new creates and changes, finishes
+// those that were accepted, and returns.
 func (s *Service) Run(ctx context.Context) error {
 	var g errgroup.Group
-	for _, l := range s.lanes {
-		g.Go(func() error { return l.Run(ctx) })
+	for i := range s.creates {
+		g.Go(func() error { return s.creates[i].Run(ctx) })
+		g.Go(func() error { return s.changes[i].Run(ctx) })
 	}
 	return g.Wait()
 }
@@ -149,20 +158,50 @@ func (s *Service) Create(ctx context.Context, n New) (Created, error) {
 // insert passes an order through its lane. The end of ctx withdraws it as long as its
 // transaction hasn't begun.
 func (s *Service) insert(ctx context.Context, database int, o schema.Order) (Result, error) {
-	if err := s.available(database); err != nil {
+	r, err := pass(ctx, s, s.creates, database, o, packetBytes(o))
+	if err != nil {
 		return Result{}, err
 	}
-	r, err := s.lanes[database-1].Do(ctx, o, packetBytes(o))
-	switch {
-	case err == nil:
-		return r, r.Err
-	case errors.Is(err, lane.ErrWait), errors.Is(err, lane.ErrFull):
-		// If the database went away meanwhile, that is why.
+	return r, r.Err
+}
+
+// Change does an operation on an order. Errors: those of this package that refuse a
+// change, with what is known of the order; ErrNotFound, ErrUnknown, lane.ErrFull,
+// lane.ErrWait, lane.ErrClosed, cluster.ErrUnavailable, or a fault, with nothing.
+func (s *Service) Change(ctx context.Context, c Change) (Changed, error) {
+	ctx, cancel := context.WithTimeout(ctx, beginMax)
+	defer cancel()
+	database := s.shards().LocateInfo(c.Order.Info(), c.Order.Table()).Database
+	r, err := pass(ctx, s, s.changes, database, c, changeBytes)
+	if err != nil {
+		return Changed{}, err
+	}
+	return r, r.Err
+}
+
+// changeBytes bounds what one change adds to a packet: an UPDATE, and an entry whose
+// reason is 256 characters of 4 bytes, doubled by escaping.
+const changeBytes = 4096
+
+// pass passes an operation through its lane.
+func pass[O, R any](ctx context.Context, s *Service, lanes []*lane.Lane[O, R], database int, op O, bytes int) (R, error) {
+	if err := s.available(database); err != nil {
+		var none R
+		return none, err
+	}
+	r, err := lanes[database-1].Do(ctx, op, bytes)
+	return r, s.why(database, err)
+}
+
+// why returns why an operation found no way through its lane: if the database went away
+// meanwhile, that.
+func (s *Service) why(database int, err error) error {
+	if errors.Is(err, lane.ErrWait) || errors.Is(err, lane.ErrFull) {
 		if away := s.available(database); away != nil {
-			err = away
+			return away
 		}
 	}
-	return Result{}, err
+	return err
 }
 
 // mintSoon makes an id as soon as there is a worker number, or returns at the end of
@@ -232,6 +271,16 @@ func (s *Service) Journal(ctx context.Context, o schema.Order) ([]schema.Entry, 
 		}
 	}
 	return entries, nil
+}
+
+// Life returns the order with this id and its whole journal, as of one version.
+func (s *Service) Life(ctx context.Context, id idgen.ID) (Life, error) {
+	o, err := s.Get(ctx, id)
+	if err != nil {
+		return Life{}, err
+	}
+	entries, err := s.Journal(ctx, o)
+	return Life{o, entries}, err
 }
 
 // Find returns the order with this idempotency key, or ErrNotFound.

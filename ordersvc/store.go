@@ -28,6 +28,17 @@ type Store interface {
 	// not interrupt.
 	Insert(ctx context.Context, database int, orders []schema.Order) []Result
 
+	// Change does changes of orders of one database (1 … N) in one transaction, as
+	// Life.Apply decides under each order's lock, and returns one Changed for each, in
+	// order. Changes of one order happen one after another; every one that Life.Apply
+	// recorded is stored with its entry. An order that isn't there is ErrNotFound.
+	//
+	// One change MUST NOT fail its neighbours. A commit whose outcome was not learned is
+	// ErrUnknown for all that it held; running the same call again settles it.
+	//
+	// Its deadlines are as Insert's.
+	Change(ctx context.Context, database int, changes []Change) []Changed
+
 	// Order returns the order stored under the snowflake id at loc, or ErrNotFound.
 	Order(ctx context.Context, loc shardmap.Location, id int64) (schema.Order, error)
 

@@ -21,6 +21,7 @@ var OrderColumns = []string{
 var EntryColumns = []string{
 	"order_id", "seq", "uid", "bid", "op", "kind", "amount", "currency",
 	"from_status", "to_status", "ref", "reason", "actor", "key_id", "request_id", "recorded_at",
+	"paid_at", "channel_refund_no",
 }
 
 // List joins columns for use in SQL.
@@ -51,6 +52,7 @@ func (e *Entry) Values() []any {
 	return []any{
 		e.OrderID, e.Seq, e.UID, e.BID, e.Op, e.Kind, e.Amount, null(e.Currency),
 		e.From, e.To, null(e.Ref), null(e.Reason), e.Actor, null(e.KeyID), e.RequestID, e.RecordedAt,
+		e.PaidAt, null(e.ChannelRefundNo),
 	}
 }
 
@@ -59,6 +61,7 @@ func (e *Entry) Fields() []any {
 	return []any{
 		&e.OrderID, &e.Seq, &e.UID, &e.BID, &e.Op, &e.Kind, &e.Amount, (*nullable)(&e.Currency),
 		&e.From, &e.To, (*nullable)(&e.Ref), (*nullable)(&e.Reason), &e.Actor, (*nullable)(&e.KeyID), &e.RequestID, &e.RecordedAt,
+		&e.PaidAt, (*nullable)(&e.ChannelRefundNo),
 	}
 }
 

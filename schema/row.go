@@ -171,4 +171,7 @@ type Entry struct {
 	KeyID      string // "" is NULL
 	RequestID  string
 	RecordedAt Millis
+	PaidAt     Millis // NULL unless Kind is KindPaid; the channel's word
+
+	ChannelRefundNo string // NULL unless it is a refund's result that has one
 }

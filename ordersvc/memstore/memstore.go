@@ -30,13 +30,17 @@ type Config struct {
 	// OrdersMax is how many orders are kept, 1,000,000. Beyond it a new order is
 	// answered with cluster.ErrUnavailable; what is there stays usable.
 	OrdersMax int
-	// OnCommit is called with every order that was stored, in the order of the
-	// commits, by which stamp never falls, before Insert returns. It runs under the
-	// store's lock: it must be quick and must not call the store.
-	OnCommit func(stamp schema.Millis, orders []schema.Order)
-	// Room is asked, under the store's lock, before a new order is stored: an error
-	// refuses it, and is answered with cluster.ErrUnavailable. What is there stays
-	// usable. nil: there is always room below OrdersMax.
+	// EntriesMax is how many entries the journals of all orders have, four times
+	// OrdersMax. Beyond it a change is answered with cluster.ErrUnavailable.
+	EntriesMax int
+	// OnCommit is called with every order that was stored or changed, and the entries
+	// that are new, in the order of the commits, by which stamp never falls, before
+	// Insert or Change returns. It runs under the store's lock: it must be quick and must
+	// not call the store.
+	OnCommit func(stamp schema.Millis, orders []schema.Order, entries []schema.Entry)
+	// Room is asked, under the store's lock, before a new order or a change is stored:
+	// an error refuses it, and is answered with cluster.ErrUnavailable. What is there
+	// stays usable. nil: there is always room below OrdersMax and EntriesMax.
 	Room func() error
 	// Clock is the store's clock; time.Now.
 	Clock func() time.Time
@@ -49,20 +53,25 @@ type Store struct {
 	mu     sync.RWMutex
 	stamp  schema.Millis // the newest time given out; never falls
 	count  int
+	noted  int // entries
 	tables map[shardmap.Location]*table
 }
 
 // A table is one table of orders: its keys, and its buyers' orders by ascending id.
 type table struct {
-	ids    map[int64]*schema.Order
-	keys   map[ordersvc.Key]*schema.Order
-	buyers map[int64][]*schema.Order
+	ids      map[int64]*schema.Order
+	keys     map[ordersvc.Key]*schema.Order
+	buyers   map[int64][]*schema.Order
+	journals map[int64][]schema.Entry // by order
 }
 
 // New returns an empty Store.
 func New(c Config) *Store {
 	if c.OrdersMax <= 0 {
 		c.OrdersMax = 1_000_000
+	}
+	if c.EntriesMax <= 0 {
+		c.EntriesMax = 4 * c.OrdersMax
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now
@@ -100,7 +109,7 @@ func (s *Store) Insert(_ context.Context, database int, orders []schema.Order) [
 		}
 	}
 	if len(created) > 0 && s.config.OnCommit != nil {
-		s.config.OnCommit(stamp, created)
+		s.config.OnCommit(stamp, created, nil)
 	}
 	return results
 }
@@ -121,10 +130,8 @@ func (s *Store) insert(database int, o schema.Order) (r ordersvc.Result, isNew b
 	if s.count >= s.config.OrdersMax {
 		return ordersvc.Result{Err: fmt.Errorf("%w: the memory store is full with %d orders", cluster.ErrUnavailable, s.count)}, false
 	}
-	if s.config.Room != nil {
-		if err := s.config.Room(); err != nil {
-			return ordersvc.Result{Err: fmt.Errorf("%w: %w", cluster.ErrUnavailable, err)}, false
-		}
+	if err := s.room(); err != nil {
+		return ordersvc.Result{Err: err}, false
 	}
 	s.count++
 	t.ids[o.ID], t.keys[key] = &o, &o
@@ -134,10 +141,72 @@ func (s *Store) insert(database int, o schema.Order) (r ordersvc.Result, isNew b
 	return ordersvc.Result{Order: o}, true
 }
 
+func (s *Store) room() error {
+	if s.config.Room != nil {
+		if err := s.config.Room(); err != nil {
+			return fmt.Errorf("%w: %w", cluster.ErrUnavailable, err)
+		}
+	}
+	return nil
+}
+
+// Change implements ordersvc.Store.
+func (s *Store) Change(_ context.Context, database int, changes []ordersvc.Change) []ordersvc.Changed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stamp := s.now()
+	results := make([]ordersvc.Changed, len(changes))
+	var changed []*schema.Order // each once
+	var entries []schema.Entry
+	for i := range changes {
+		c := &changes[i]
+		t := s.tables[shardmap.Location{Database: database, Table: c.Order.Table()}]
+		if t == nil || t.ids[c.Order.Snowflake()] == nil {
+			results[i].Err = ordersvc.ErrNotFound
+			continue
+		}
+		o := t.ids[c.Order.Snowflake()]
+		life := ordersvc.Life{Order: *o, Journal: t.journals[o.ID]}
+		r := life.Apply(c, stamp)
+		if life.Order.Ver > o.Ver {
+			if err := s.roomForEntry(&r.Entry); err != nil {
+				results[i].Err = err
+				continue
+			}
+			s.noted++
+			t.journals[o.ID] = life.Journal
+			*o = life.Order
+			entries = append(entries, r.Entry)
+			if !slices.Contains(changed, o) {
+				changed = append(changed, o)
+			}
+		}
+		results[i] = r
+	}
+	if len(entries) > 0 && s.config.OnCommit != nil {
+		orders := make([]schema.Order, len(changed))
+		for i, o := range changed {
+			orders[i] = *o
+		}
+		s.config.OnCommit(stamp, orders, entries)
+	}
+	return results
+}
+
+func (s *Store) roomForEntry(e *schema.Entry) error {
+	if err := entryRefusal(e); err != nil {
+		return err
+	}
+	if s.noted >= s.config.EntriesMax {
+		return fmt.Errorf("%w: the memory store is full with %d journal entries", cluster.ErrUnavailable, s.noted)
+	}
+	return s.room()
+}
+
 func (s *Store) table(loc shardmap.Location) *table {
 	t := s.tables[loc]
 	if t == nil {
-		t = &table{map[int64]*schema.Order{}, map[ordersvc.Key]*schema.Order{}, map[int64][]*schema.Order{}}
+		t = &table{map[int64]*schema.Order{}, map[ordersvc.Key]*schema.Order{}, map[int64][]*schema.Order{}, map[int64][]schema.Entry{}}
 		s.tables[loc] = t
 	}
 	return t
@@ -163,9 +232,13 @@ func (s *Store) Find(_ context.Context, loc shardmap.Location, key ordersvc.Key)
 	return schema.Order{}, ordersvc.ErrNotFound
 }
 
-// Journal implements ordersvc.Store. A creation writes no entry, and the store
-// knows no other operation.
-func (s *Store) Journal(context.Context, shardmap.Location, int64) ([]schema.Entry, error) {
+// Journal implements ordersvc.Store.
+func (s *Store) Journal(_ context.Context, loc shardmap.Location, id int64) ([]schema.Entry, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if t := s.tables[loc]; t != nil {
+		return slices.Clone(t.journals[id]), nil
+	}
 	return nil, nil
 }
 
@@ -208,31 +281,55 @@ func position(orders []*schema.Order, id int64) (int, bool) {
 	})
 }
 
-// refusal says why the columns of order_t could not hold o; the limits are those of
-// the migrations.
-func refusal(o *schema.Order) error {
-	ascii := func(s string, most int) bool {
-		for i := range len(s) {
-			if s[i] >= utf8.RuneSelf {
-				return false
-			}
-		}
-		return len(s) <= most
-	}
-	for _, c := range []struct {
-		column string
-		fits   bool
-	}{
-		{"out_trade_no", ascii(o.OutTradeNo, 64)},
-		{"currency", ascii(o.Currency, 3)},
-		{"subject", utf8.ValidString(o.Subject) && utf8.RuneCountInString(o.Subject) <= 256},
-		{"metadata", utf8.ValidString(o.Metadata) && len(o.Metadata) < 1<<16},
-		{"created_by", ascii(o.CreatedBy, 16)},
-		{"request_id", ascii(o.RequestID, 64)},
-	} {
+// A column is whether a value fits into a column.
+type column struct {
+	name string
+	fits bool
+}
+
+func misfit(columns ...column) error {
+	for _, c := range columns {
 		if !c.fits {
-			return errors.New("memstore: the value does not fit into column " + c.column)
+			return errors.New("memstore: the value does not fit into column " + c.name)
 		}
 	}
 	return nil
+}
+
+func ascii(s string, most int) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return len(s) <= most
+}
+
+func text(s string, most int) bool { return utf8.ValidString(s) && utf8.RuneCountInString(s) <= most }
+
+// refusal says why the columns of order_t could not hold o; the limits are those of
+// the migrations.
+func refusal(o *schema.Order) error {
+	return misfit(
+		column{"out_trade_no", ascii(o.OutTradeNo, 64)},
+		column{"currency", ascii(o.Currency, 3)},
+		column{"subject", text(o.Subject, 256)},
+		column{"metadata", utf8.ValidString(o.Metadata) && len(o.Metadata) < 1<<16},
+		column{"created_by", ascii(o.CreatedBy, 16)},
+		column{"request_id", ascii(o.RequestID, 64)},
+	)
+}
+
+// entryRefusal is refusal for journal_t.
+func entryRefusal(e *schema.Entry) error {
+	return misfit(
+		column{"op", ascii(e.Op, 160)},
+		column{"currency", ascii(e.Currency, 3)},
+		column{"ref", ascii(e.Ref, 160)},
+		column{"reason", text(e.Reason, 256)},
+		column{"actor", ascii(e.Actor, 16)},
+		column{"key_id", ascii(e.KeyID, 64)},
+		column{"request_id", ascii(e.RequestID, 64)},
+		column{"channel_refund_no", ascii(e.ChannelRefundNo, 64)},
+	)
 }

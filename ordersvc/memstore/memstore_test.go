@@ -66,7 +66,7 @@ func TestAStoreWithoutRoomRefusesNewOrdersAlone(t *testing.T) {
 func TestOnCommit(t *testing.T) {
 	var stamps []schema.Millis
 	var got []schema.Order
-	s := memstore.New(memstore.Config{OnCommit: func(stamp schema.Millis, orders []schema.Order) {
+	s := memstore.New(memstore.Config{OnCommit: func(stamp schema.Millis, orders []schema.Order, _ []schema.Entry) {
 		stamps = append(stamps, stamp)
 		got = append(got, orders...)
 	}})
@@ -101,7 +101,7 @@ func TestNow(t *testing.T) {
 	var last schema.Millis
 	s := memstore.New(memstore.Config{
 		Clock:    func() time.Time { return clock },
-		OnCommit: func(stamp schema.Millis, _ []schema.Order) { last = stamp },
+		OnCommit: func(stamp schema.Millis, _ []schema.Order, _ []schema.Entry) { last = stamp },
 	})
 	mark := s.Now()
 	if mark != schema.MillisOf(clock) {

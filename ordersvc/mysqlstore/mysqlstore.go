@@ -11,6 +11,18 @@
 //	COMMIT
 //	SELECT @t  whoever reads it knows that COMMIT succeeded
 //
+// A change of orders takes two packets, over a connection of its own, so that a locked
+// order doesn't hold up new ones:
+//
+//	BEGIN, owner
+//	SELECT   … FOR UPDATE, for each table: the orders, by ascending id
+//	SELECT   their journals, which nobody can write meanwhile
+//	@t       after the locks: no two changes of an order share a time out of order
+//	---      ordersvc.Life decides
+//	UPDATE   each order that changed, if its ver is as it was
+//	INSERT   the journal's new entries, for each table
+//	COMMIT   and SELECT 1, as above
+//
 // The package decides what the packet's answer means for each order. It leaves to
 // package cluster which connection may be used, to package lane what follows from a
 // packet that failed, and to its caller which orders go together.
@@ -21,6 +33,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/octopay/octopay/cluster"
@@ -36,6 +49,7 @@ import (
 type Store struct {
 	cluster *cluster.Cluster
 	creates []*writer // by database - 1
+	changes []*writer // the same
 	budget  lane.Budget
 	turn    time.Duration // how long an Insert waits for another one of its database; see turnMax
 }
@@ -48,7 +62,9 @@ const turnMax = 3 * time.Second
 func New(c *cluster.Cluster) *Store {
 	s := &Store{cluster: c, budget: lane.Budget{Transaction: 3 * time.Second, Settle: 3 * time.Second}, turn: turnMax}
 	for _, place := range c.Map().Databases(shardmap.UID) {
-		s.creates = append(s.creates, newWriter(c.Database(shardmap.UID, place.Number)))
+		db := c.Database(shardmap.UID, place.Number)
+		s.creates = append(s.creates, newWriter(db))
+		s.changes = append(s.changes, newWriter(db))
 	}
 	return s
 }
@@ -57,7 +73,7 @@ func New(c *cluster.Cluster) *Store {
 // comes later is answered with cluster.ErrUnavailable.
 func (s *Store) Close() error {
 	var errs []error
-	for _, w := range s.creates {
+	for _, w := range slices.Concat(s.creates, s.changes) {
 		errs = append(errs, w.close())
 	}
 	return errors.Join(errs...)
@@ -150,19 +166,25 @@ func keyOf(o *schema.Order) ordersvc.Key {
 
 // resultOf puts an outcome into the store's words.
 func resultOf(o lane.Outcome[ordersvc.Result]) ordersvc.Result {
+	if o.Err != nil {
+		return ordersvc.Result{Err: failure("insert", o.Err)}
+	}
+	return o.Result
+}
+
+// failure puts what kept an operation from being written into the store's words.
+func failure(what string, err error) error {
 	switch {
-	case o.Err == nil:
-		return o.Result
-	case errors.Is(o.Err, lane.ErrUnknown):
-		return ordersvc.Result{Err: o.Err}
-	case errors.Is(o.Err, lane.ErrNotRun):
-		return ordersvc.Result{Err: unavailable(o.Err)}
+	case errors.Is(err, lane.ErrUnknown):
+		return err
+	case errors.Is(err, lane.ErrNotRun):
+		return unavailable(err)
 	}
-	switch dberr.Of(o.Err) {
+	switch dberr.Of(err) {
 	case dberr.Refused, dberr.Duplicate, dberr.TooBig:
-		return ordersvc.Result{Err: fmt.Errorf("mysqlstore: insert: %w", dberr.Clean(o.Err))}
+		return fmt.Errorf("mysqlstore: %s: %w", what, dberr.Clean(err))
 	}
-	return ordersvc.Result{Err: unavailable(o.Err)}
+	return unavailable(err)
 }
 
 func unavailable(err error) error {

@@ -50,7 +50,7 @@ func startMemory() (engine, error) {
 	var commits *tap.Tap
 	store := memstore.New(memstore.Config{
 		Room:     func() error { return commits.Room() },
-		OnCommit: func(_ schema.Millis, orders []schema.Order) { commits.Commit(orders, nil) },
+		OnCommit: func(_ schema.Millis, orders []schema.Order, entries []schema.Entry) { commits.Commit(orders, entries) },
 	})
 	commits = tap.New(store.Now)
 	copies := mirror.NewMemory(shards)

@@ -579,25 +579,27 @@ func (x *Order) GetClosedAtMs() int64 {
 // An Entry is one row of the journal: what happened to an order, and the version
 // that made.
 type Entry struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	OrderId       string                 `protobuf:"bytes,1,opt,name=order_id,json=orderId,proto3" json:"order_id,omitempty"`
-	Seq           int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"` // the order's ver after it, from 2
-	Uid           int64                  `protobuf:"varint,3,opt,name=uid,proto3" json:"uid,omitempty"`
-	Bid           int64                  `protobuf:"varint,4,opt,name=bid,proto3" json:"bid,omitempty"`
-	Op            string                 `protobuf:"bytes,5,opt,name=op,proto3" json:"op,omitempty"`
-	Kind          Kind                   `protobuf:"varint,6,opt,name=kind,proto3,enum=octopay.mirror.v1.Kind" json:"kind,omitempty"`
-	Amount        int64                  `protobuf:"varint,7,opt,name=amount,proto3" json:"amount,omitempty"`
-	Currency      string                 `protobuf:"bytes,8,opt,name=currency,proto3" json:"currency,omitempty"`
-	From          Status                 `protobuf:"varint,9,opt,name=from,proto3,enum=octopay.mirror.v1.Status" json:"from,omitempty"`
-	To            Status                 `protobuf:"varint,10,opt,name=to,proto3,enum=octopay.mirror.v1.Status" json:"to,omitempty"`
-	Ref           string                 `protobuf:"bytes,11,opt,name=ref,proto3" json:"ref,omitempty"`
-	Reason        string                 `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
-	Actor         string                 `protobuf:"bytes,13,opt,name=actor,proto3" json:"actor,omitempty"`
-	KeyId         string                 `protobuf:"bytes,14,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
-	RequestId     string                 `protobuf:"bytes,15,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	RecordedAtMs  int64                  `protobuf:"varint,16,opt,name=recorded_at_ms,json=recordedAtMs,proto3" json:"recorded_at_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	OrderId         string                 `protobuf:"bytes,1,opt,name=order_id,json=orderId,proto3" json:"order_id,omitempty"`
+	Seq             int64                  `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"` // the order's ver after it, from 2
+	Uid             int64                  `protobuf:"varint,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	Bid             int64                  `protobuf:"varint,4,opt,name=bid,proto3" json:"bid,omitempty"`
+	Op              string                 `protobuf:"bytes,5,opt,name=op,proto3" json:"op,omitempty"`
+	Kind            Kind                   `protobuf:"varint,6,opt,name=kind,proto3,enum=octopay.mirror.v1.Kind" json:"kind,omitempty"`
+	Amount          int64                  `protobuf:"varint,7,opt,name=amount,proto3" json:"amount,omitempty"`
+	Currency        string                 `protobuf:"bytes,8,opt,name=currency,proto3" json:"currency,omitempty"`
+	From            Status                 `protobuf:"varint,9,opt,name=from,proto3,enum=octopay.mirror.v1.Status" json:"from,omitempty"`
+	To              Status                 `protobuf:"varint,10,opt,name=to,proto3,enum=octopay.mirror.v1.Status" json:"to,omitempty"`
+	Ref             string                 `protobuf:"bytes,11,opt,name=ref,proto3" json:"ref,omitempty"`
+	Reason          string                 `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
+	Actor           string                 `protobuf:"bytes,13,opt,name=actor,proto3" json:"actor,omitempty"`
+	KeyId           string                 `protobuf:"bytes,14,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	RequestId       string                 `protobuf:"bytes,15,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RecordedAtMs    int64                  `protobuf:"varint,16,opt,name=recorded_at_ms,json=recordedAtMs,proto3" json:"recorded_at_ms,omitempty"`
+	PaidAtMs        int64                  `protobuf:"varint,17,opt,name=paid_at_ms,json=paidAtMs,proto3" json:"paid_at_ms,omitempty"`
+	ChannelRefundNo string                 `protobuf:"bytes,18,opt,name=channel_refund_no,json=channelRefundNo,proto3" json:"channel_refund_no,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Entry) Reset() {
@@ -740,6 +742,20 @@ func (x *Entry) GetRecordedAtMs() int64 {
 		return x.RecordedAtMs
 	}
 	return 0
+}
+
+func (x *Entry) GetPaidAtMs() int64 {
+	if x != nil {
+		return x.PaidAtMs
+	}
+	return 0
+}
+
+func (x *Entry) GetChannelRefundNo() string {
+	if x != nil {
+		return x.ChannelRefundNo
+	}
+	return ""
 }
 
 // Broken is a row of the truth that the collector could not understand. Readers
@@ -939,7 +955,7 @@ const file_mirror_proto_rawDesc = "" +
 	"\n" +
 	"paid_at_ms\x18\x15 \x01(\x03R\bpaidAtMs\x12 \n" +
 	"\fclosed_at_ms\x18\x16 \x01(\x03R\n" +
-	"closedAtMs\"\xbf\x03\n" +
+	"closedAtMs\"\x89\x04\n" +
 	"\x05Entry\x12\x19\n" +
 	"\border_id\x18\x01 \x01(\tR\aorderId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x10\n" +
@@ -958,7 +974,10 @@ const file_mirror_proto_rawDesc = "" +
 	"\x06key_id\x18\x0e \x01(\tR\x05keyId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x0f \x01(\tR\trequestId\x12$\n" +
-	"\x0erecorded_at_ms\x18\x10 \x01(\x03R\frecordedAtMs\"\\\n" +
+	"\x0erecorded_at_ms\x18\x10 \x01(\x03R\frecordedAtMs\x12\x1c\n" +
+	"\n" +
+	"paid_at_ms\x18\x11 \x01(\x03R\bpaidAtMs\x12*\n" +
+	"\x11channel_refund_no\x18\x12 \x01(\tR\x0fchannelRefundNo\"\\\n" +
 	"\x06Broken\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x10\n" +
 	"\x03bid\x18\x02 \x01(\x03R\x03bid\x12\x16\n" +

@@ -74,6 +74,7 @@ func FromEntry(e *schema.Entry) *Entry {
 		Op: e.Op, Kind: Kind(e.Kind), Amount: e.Amount, Currency: e.Currency,
 		From: Status(e.From), To: Status(e.To), Ref: e.Ref, Reason: e.Reason,
 		Actor: e.Actor, KeyId: e.KeyID, RequestId: e.RequestID, RecordedAtMs: int64(e.RecordedAt),
+		PaidAtMs: int64(e.PaidAt), ChannelRefundNo: e.ChannelRefundNo,
 	}
 }
 
@@ -99,6 +100,7 @@ func (e *Entry) Row() (schema.Entry, error) {
 		Op: e.GetOp(), Kind: schema.Kind(e.GetKind()), Amount: e.GetAmount(), Currency: e.GetCurrency(),
 		From: schema.Status(e.GetFrom()), To: schema.Status(e.GetTo()), Ref: e.GetRef(), Reason: e.GetReason(),
 		Actor: e.GetActor(), KeyID: e.GetKeyId(), RequestID: e.GetRequestId(), RecordedAt: schema.Millis(e.GetRecordedAtMs()),
+		PaidAt: schema.Millis(e.GetPaidAtMs()), ChannelRefundNo: e.GetChannelRefundNo(),
 	}, nil
 }
 

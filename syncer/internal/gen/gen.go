@@ -73,5 +73,8 @@ func Entry(t *rapid.T, uid, bid, order, seq int64) schema.Entry {
 		Actor: rapid.SampledFrom([]string{"channel", "app", "merchant", "expiry"}).Draw(t, "actor"),
 		KeyID: optional(t, "key_id", ascii), RequestID: ascii.Draw(t, "request_id"),
 		RecordedAt: schema.Millis(millis.Draw(t, "recorded_at")),
+		PaidAt:     schema.Millis(optional(t, "paid_at", millis)),
+
+		ChannelRefundNo: optional(t, "channel_refund_no", ascii),
 	}
 }
