@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	bodyMax = 64 << 10 // bytes
-	uriMax  = 8 << 10  // bytes
+	bodyMax  = 64 << 10 // bytes
+	batchMax = 4 << 20  // bytes of a batch
+	uriMax   = 8 << 10  // bytes
 
 	// lingerMax is how many bytes of a refused body are taken and thrown away. It is
 	// far above what is sent by mistake; the time is what holds an attacker.
@@ -22,23 +23,35 @@ const (
 	lingerTime = time.Second
 )
 
+// read calls f with the whole body, of at most so many bytes. f keeps nothing of it.
+func (c *call) read(most int64, f func(body []byte) error) error {
+	buf := buffers.Get().(*[]byte)
+	defer putBuffer(buf)
+	body, err := c.body(*buf, most)
+	if err != nil {
+		return err
+	}
+	*buf = body
+	return f(body)
+}
+
 // body reads the whole body into buf, and returns it. It waits for it no longer than
 // BodyTimeout.
-func (c *call) body(buf []byte) ([]byte, error) {
+func (c *call) body(buf []byte, most int64) ([]byte, error) {
 	if c.r.ContentLength == 0 {
 		return buf[:0], nil
 	}
 	if !isJSON(c.r.Header["Content-Type"]) {
 		return nil, &problem.Problem{Code: problem.UnsupportedMediaType}
 	}
-	if c.r.ContentLength > bodyMax {
+	if c.r.ContentLength > most {
 		return nil, &problem.Problem{Code: problem.BodyTooLarge}
 	}
 	// net/http takes the deadline away when the body has come to its end and the watch
 	// for the client's hang-up begins, so it isn't the call's. Writers that have no
 	// deadlines, in tests, wait as long as they like.
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(c.api.config.BodyTimeout))
-	buf, err := readAll(http.MaxBytesReader(c.w, c.r.Body, bodyMax), buf[:0])
+	buf, err := readAll(http.MaxBytesReader(c.w, c.r.Body, most), buf[:0])
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:

@@ -24,8 +24,8 @@ type call struct {
 	arrived time.Time
 	id      string // request id
 	route   *route
-	param   string   // of the path
-	orderID idgen.ID // after it parsed; for the log
+	params  [paramsMax]string // of the path
+	orderID idgen.ID          // after it parsed; for the log
 
 	bodyRead bool // to its end
 	answered bool
@@ -94,12 +94,7 @@ func (c *call) refuse(err error) {
 	// Nobody would be right to call that a failure of ours. But a client that has only
 	// closed its sending side looks the same, so it is answered all the same.
 	c.gone = p.Code.Status() >= 500 && c.r.Context().Err() != nil
-	switch {
-	case p.Code == problem.Internal:
-		c.logFault(p.Cause)
-	case refusal(p.Code.Status()) && !c.gone:
-		c.api.refusals.note(p)
-	}
+	c.note(p)
 	h := c.w.Header()
 	if p.Shed != "" {
 		h["X-Shed-Reason"] = []string{string(p.Shed)}
@@ -111,6 +106,16 @@ func (c *call) refuse(err error) {
 	defer putBuffer(buf)
 	*buf = p.Append((*buf)[:0], c.id)
 	c.send(p.Code.Status(), typeProblem, *buf)
+}
+
+// note logs what the operator should know of a refusal.
+func (c *call) note(p *problem.Problem) {
+	switch {
+	case p.Code == problem.Internal:
+		c.logFault(p.Cause)
+	case refusal(p.Code.Status()) && !c.gone:
+		c.api.refusals.note(p)
+	}
 }
 
 // answer sends what fill appends, as JSON.

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/octopay/octopay/httpapi/problem"
 	"github.com/octopay/octopay/ordersvc"
+	"github.com/octopay/octopay/schema"
 )
 
 // depthMax is how deep a body may nest.
@@ -23,6 +24,7 @@ const unknownMax = 32
 // faults gathers what is wrong with a request, so that a client learns all of it at
 // once.
 type faults struct {
+	at       string // before the name of every field: "orders[3]."
 	list     []problem.FieldError
 	unknowns int
 	other    bool // there is a fault besides unknown fields of the body
@@ -31,14 +33,14 @@ type faults struct {
 // add notes a flaw of a field that we named.
 func (f *faults) add(field string, w flaw) {
 	f.other = true
-	f.list = append(f.list, problem.FieldError{Field: field, Fault: w.fault, Message: w.text})
+	f.list = append(f.list, problem.FieldError{Field: f.at + field, Fault: w.fault, Message: w.text})
 }
 
 // unknown notes a name that we don't know, and where it stands: "body" or "query".
 func (f *faults) unknown(name []byte, where string) {
 	f.other = f.other || where != "body"
 	if f.unknowns++; f.unknowns <= unknownMax {
-		f.list = append(f.list, problem.FieldError{Field: problem.FieldName(string(name), where),
+		f.list = append(f.list, problem.FieldError{Field: f.at + problem.FieldName(string(name), where),
 			Fault: flawUnknown.fault, Message: flawUnknown.text})
 	}
 }
@@ -62,12 +64,18 @@ var errTooDeep = errors.New("nesting is too deep")
 type decoder struct {
 	dec   jsontext.Decoder
 	in    bytes.Buffer
-	text  []byte // scratch: an unescaped string
-	pairs []byte // scratch: entries of metadata as canonical text
-	spans []span // where in pairs
+	text  []byte                           // scratch: an unescaped string
+	n     ordersvc.New                     // scratch: the order that is read
+	field func(int, *faults) (flaw, error) // orderField, made once
+	pairs []byte                           // scratch: entries of metadata as canonical text
+	spans []span                           // where in pairs
 }
 
-var decoders = sync.Pool{New: func() any { return new(decoder) }}
+var decoders = sync.Pool{New: func() any {
+	d := new(decoder)
+	d.field = d.orderField
+	return d
+}}
 
 // The fields of an order to create, in the order of orderNames. These names are the
 // contract.
@@ -80,94 +88,106 @@ const (
 	fieldSubject
 	fieldMetadata
 	fieldExpiresIn
-	fieldCount
 	fieldsRequired = fieldMetadata // those before it
 )
 
-var orderNames = [fieldCount]string{"uid", "bid", "out_trade_no", "amount", "currency", "subject", "metadata", "expires_in"}
-
-func orderField(name []byte) int {
-	switch string(name) {
-	case "uid":
-		return fieldUID
-	case "bid":
-		return fieldBID
-	case "out_trade_no":
-		return fieldOutTradeNo
-	case "amount":
-		return fieldAmount
-	case "currency":
-		return fieldCurrency
-	case "subject":
-		return fieldSubject
-	case "metadata":
-		return fieldMetadata
-	case "expires_in":
-		return fieldExpiresIn
-	}
-	return -1
-}
+var orderNames = []string{"uid", "bid", "out_trade_no", "amount", "currency", "subject", "metadata", "expires_in"}
 
 // decodeOrder reads the body of a create. Faulty fields are added to f; the error is a
 // body that can't be read at all. What it returns is valid if f has got nothing new.
 // It holds no part of body.
-func decodeOrder(body []byte, f *faults) (ordersvc.New, error) {
+func decodeOrder(body []byte, f *faults) (n ordersvc.New, err error) {
 	d := decoders.Get().(*decoder)
-	n, err := d.order(body, f)
+	err = d.whole(body, func() error { n, err = d.order(f); return err })
 	decoders.Put(d)
 	return n, err
 }
 
-func (d *decoder) order(body []byte, f *faults) (n ordersvc.New, err error) {
+// decodeObject reads a body that is an object of these fields; see decoder.object.
+func decodeObject(body []byte, names []string, required int, f *faults, read func(d *decoder, field int) (flaw, error)) error {
+	d := decoders.Get().(*decoder)
+	err := d.whole(body, func() error {
+		return d.object(names, required, f, func(field int, _ *faults) (flaw, error) { return read(d, field) })
+	})
+	decoders.Put(d)
+	return err
+}
+
+// whole reads a body that is one value.
+func (d *decoder) whole(body []byte, read func() error) error {
 	d.in = *bytes.NewBuffer(body)
 	d.dec.Reset(&d.in)
 	if d.dec.PeekKind() != '{' {
-		return n, malformed(nil) // whatever else it is
+		return malformed(nil) // whatever else it is
 	}
+	if err := read(); err != nil {
+		return malformed(err)
+	}
+	if _, err := d.dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return malformed(err) // something follows
+	}
+	return nil
+}
+
+// object reads an object of fields with these names, of which the first so many are
+// required, each by read. Faulty fields are added to f; the error is one of the JSON.
+func (d *decoder) object(names []string, required int, f *faults, read func(field int, f *faults) (flaw, error)) error {
 	if _, err := d.dec.ReadToken(); err != nil {
-		return n, malformed(err)
+		return err
 	}
-	n.ExpiresIn = expiresInElse * time.Second
-	n.Metadata = "{}"
-	var seen [fieldCount]bool
+	var seen uint // a bit for each
 	for d.dec.PeekKind() != '}' {
 		name, err := d.string()
 		if err != nil {
-			return n, malformed(err)
+			return err
 		}
-		field := orderField(name)
+		field := index(names, name)
 		if field < 0 {
 			f.unknown(name, "body")
 			if err := d.skip(); err != nil {
-				return n, malformed(err)
+				return err
 			}
 			continue
 		}
-		seen[field] = true
-		w, err := d.field(field, &n, f)
+		seen |= 1 << field
+		w, err := read(field, f)
 		if err != nil {
-			return n, malformed(err)
+			return err
 		}
 		if w.bad() {
-			f.add(orderNames[field], w)
+			f.add(names[field], w)
 		}
 	}
 	if _, err := d.dec.ReadToken(); err != nil {
-		return n, malformed(err)
+		return err
 	}
-	if _, err := d.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return n, malformed(err) // something follows
-	}
-	for i, name := range orderNames[:fieldsRequired] {
-		if !seen[i] {
+	for i, name := range names[:required] {
+		if seen&(1<<i) == 0 {
 			f.add(name, flawMissing)
 		}
 	}
-	return n, nil
+	return nil
 }
 
-// field reads the value of a known field into n.
-func (d *decoder) field(field int, n *ordersvc.New, f *faults) (w flaw, err error) {
+func index(names []string, name []byte) int {
+	for i := range names {
+		if names[i] == string(name) {
+			return i
+		}
+	}
+	return -1
+}
+
+// order reads one order to create.
+func (d *decoder) order(f *faults) (ordersvc.New, error) {
+	d.n = ordersvc.New{ExpiresIn: expiresInElse * time.Second, Metadata: "{}"}
+	err := d.object(orderNames, fieldsRequired, f, d.field)
+	return d.n, err
+}
+
+// orderField reads the value of a known field into d.n.
+func (d *decoder) orderField(field int, f *faults) (w flaw, err error) {
+	n := &d.n
 	switch field {
 	case fieldUID:
 		n.UID, w, err = d.key()
@@ -245,6 +265,25 @@ func (d *decoder) integer(least, most int64, outside flaw) (int64, flaw, error) 
 	}
 	v, w := parseInteger(literal, least, most, outside)
 	return v, w, nil
+}
+
+// time reads a time, cut to ms.
+func (d *decoder) time() (schema.Millis, flaw, error) {
+	text, w, err := d.textField(func([]byte) flaw { return fine })
+	if err != nil || w.bad() {
+		return 0, w, err
+	}
+	if !isRFC3339(text) {
+		return 0, flawBodyTime, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	switch {
+	case err != nil:
+		return 0, flawBodyTime, nil
+	case t.UTC().Year() < 1970 || t.UTC().Year() > 9999 || schema.MillisOf(t) == 0:
+		return 0, flawTimeRange, nil
+	}
+	return schema.MillisOf(t), fine, nil
 }
 
 // A span is one entry of metadata in decoder.pairs.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/octopay/octopay/idgen"
+	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/schema"
 )
 
@@ -80,6 +82,50 @@ func appendEntry(b []byte, e *schema.Entry) []byte {
 	b = appendTextOrNull(append(b, `","ref":`...), e.Ref)
 	b = appendTime(append(b, `,"recorded_at":`...), e.RecordedAt)
 	b = appendText(append(b, `,"actor":`...), e.Actor)
+	return append(b, '}')
+}
+
+// appendRefund appends a refund. Its id is that of the entry that accepted it.
+func appendRefund(b []byte, o *schema.Order, r *ordersvc.Refund) []byte {
+	b = append(b, `{"refund_id":"`...)
+	b = append(o.OrderID().AppendTo(b), '.')
+	b = strconv.AppendInt(b, r.Entry.Seq, 10)
+	b = appendText(append(b, `","out_refund_no":`...), r.No())
+	b = strconv.AppendInt(append(b, `,"amount":`...), r.Entry.Amount, 10)
+	b = appendText(append(b, `,"currency":`...), r.Entry.Currency)
+	b = appendTextOrNull(append(b, `,"reason":`...), r.Entry.Reason)
+	b = appendText(append(b, `,"status":`...), string(r.Status))
+	b = appendTextOrNull(append(b, `,"channel_refund_no":`...), r.ChannelRefundNo)
+	b = append(b, `,"unapplied_payment":`...)
+	if r.Unapplied == 0 {
+		b = append(b, "null"...)
+	} else {
+		b = strconv.AppendInt(b, r.Unapplied, 10)
+	}
+	b = appendTime(append(b, `,"created_at":`...), r.Entry.RecordedAt)
+	b = appendTimeOrNull(append(b, `,"finished_at":`...), r.FinishedAt)
+	return append(b, '}')
+}
+
+// appendUnapplied appends an unapplied payment.
+func appendUnapplied(b []byte, u *ordersvc.Unapplied) []byte {
+	e := &u.Entry
+	b = append(b, `{"order_id":"`...)
+	b = idgen.Make(e.UID, e.OrderID).AppendTo(b)
+	b = strconv.AppendInt(append(b, `","seq":`...), e.Seq, 10)
+	b = strconv.AppendInt(append(b, `,"uid":"`...), e.UID, 10)
+	b = strconv.AppendInt(append(b, `","bid":"`...), e.BID, 10)
+	b = appendText(append(b, `","kind":`...), e.Reason)
+	b = appendText(append(b, `,"state":`...), string(u.State))
+	channel, number := ordersvc.ParseRef(e.Ref)
+	b = appendText(append(b, `,"channel":`...), channel)
+	b = appendText(append(b, `,"channel_trade_no":`...), number)
+	b = strconv.AppendInt(append(b, `,"amount":`...), e.Amount, 10)
+	b = appendText(append(b, `,"currency":`...), e.Currency)
+	b = appendTime(append(b, `,"recorded_at":`...), e.RecordedAt)
+	b = appendTextOrNull(append(b, `,"out_refund_no":`...), u.Settled.Ref)
+	b = appendTextOrNull(append(b, `,"reason":`...), u.Settled.Reason)
+	b = appendTimeOrNull(append(b, `,"settled_at":`...), u.Settled.RecordedAt)
 	return append(b, '}')
 }
 

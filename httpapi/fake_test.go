@@ -109,6 +109,36 @@ func (f *fakeOrders) find(ctx context.Context, is func(schema.Order) bool) (sche
 	return schema.Order{}, ordersvc.ErrNotFound
 }
 
+func (f *fakeOrders) CreateAll(ctx context.Context, all []ordersvc.New) []ordersvc.Outcome {
+	out := make([]ordersvc.Outcome, len(all))
+	for i, n := range all {
+		out[i].Created, out[i].Err = f.Create(ctx, n)
+	}
+	return out
+}
+
+func (f *fakeOrders) Change(ctx context.Context, c ordersvc.Change) (ordersvc.Changed, error) {
+	o, err := f.Get(ctx, c.Order)
+	if err != nil {
+		return ordersvc.Changed{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := ordersvc.Life{Order: o, Journal: f.journal[o.ID]}
+	r := l.Apply(&c, schema.MillisOf(base.Add(time.Hour)))
+	f.orders[slices.IndexFunc(f.orders, func(o schema.Order) bool { return o.OrderID() == c.Order })] = l.Order
+	if f.journal == nil {
+		f.journal = map[int64][]schema.Entry{}
+	}
+	f.journal[o.ID] = l.Journal
+	return r, r.Err
+}
+
+func (f *fakeOrders) Life(ctx context.Context, id idgen.ID) (ordersvc.Life, error) {
+	o, err := f.Get(ctx, id)
+	return ordersvc.Life{Order: o, Journal: f.journal[o.ID]}, err
+}
+
 func (f *fakeOrders) Journal(ctx context.Context, o schema.Order) ([]schema.Entry, error) {
 	if err := f.enter(ctx); err != nil {
 		return nil, err

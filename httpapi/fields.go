@@ -17,11 +17,14 @@ import (
 const (
 	amountMax       = 1<<53 - 1 // the largest integer that JavaScript keeps
 	subjectMax      = 256       // code points
-	numberMax       = 64        // characters of a number given by others
-	metadataMax     = 16        // pairs
-	metadataNameMax = 40        // characters
-	metadataTextMax = 256       // code points
-	expiresInMin    = 60        // seconds
+	reasonMax       = 256       // the same
+	channelMax      = 32        // characters
+	batchOrdersMax  = 500
+	numberMax       = 64  // characters of a number given by others
+	metadataMax     = 16  // pairs
+	metadataNameMax = 40  // characters
+	metadataTextMax = 256 // code points
+	expiresInMin    = 60  // seconds
 	expiresInMax    = 86400
 	expiresInElse   = 1800
 	limitMax        = 100
@@ -65,6 +68,19 @@ var (
 
 	flawTextChar = flaw{problem.BadCharacter, "must not hold control, line separator or bidirectional control characters"}
 	flawSubject  = flaw{problem.TooLong, "must have at most 256 characters"}
+
+	flawReason      = flaw{problem.TooLong, "must have at most 256 characters"}
+	flawCloseReason = flaw{problem.Unsupported, "must be merchant or buyer"}
+	flawResult      = flaw{problem.Unsupported, "must be succeeded or failed"}
+	flawChannelChar = flaw{problem.BadCharacter, "may hold only 0-9 a-z _"}
+	flawChannelLong = flaw{problem.TooLong, "must have at most 32 characters"}
+	flawDots        = flaw{problem.BadFormat, "must not be . or .., which no path can hold"}
+	flawBodyTime    = flaw{problem.BadFormat, "must be an RFC 3339 time with an offset"}
+	flawTimeRange   = flaw{problem.OutOfRange, "must be in the years 1970 to 9999"}
+	flawNotOrders   = flaw{problem.WrongType, "must be an array of orders"}
+	flawNotOrder    = flaw{problem.WrongType, "must be an object"}
+	flawNoOrders    = flaw{problem.TooShort, "is empty"}
+	flawOrders      = flaw{problem.TooLong, "must have at most 500 orders"}
 
 	flawPairs    = flaw{problem.TooLong, "must have at most 16 pairs"}
 	flawName     = flaw{problem.BadCharacter, "has a name with characters other than A-Z a-z 0-9 _ . -"}
@@ -151,6 +167,39 @@ func checkNumber[T ~string | ~[]byte](s T) flaw {
 		return flawNumberLong
 	}
 	return fine
+}
+
+// checkRefundNumber checks an out_refund_no, which must fit into a path.
+func checkRefundNumber(s []byte) flaw {
+	if w := checkNumber(s); w.bad() {
+		return w
+	}
+	if string(s) == "." || string(s) == ".." {
+		return flawDots
+	}
+	return fine
+}
+
+func checkChannel(s []byte) flaw {
+	if len(s) == 0 {
+		return flawEmpty
+	}
+	for _, c := range s {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && c != '_' {
+			return flawChannelChar
+		}
+	}
+	if len(s) > channelMax {
+		return flawChannelLong
+	}
+	return fine
+}
+
+func checkReason(s []byte) flaw {
+	if len(s) == 0 {
+		return flawEmpty
+	}
+	return checkText(s, reasonMax, flawReason)
 }
 
 func checkCurrency(s []byte) flaw {

@@ -27,6 +27,7 @@ import (
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/syncer/mirror"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 )
 
 // Orders is the order service; ordersvc.Service is one.
@@ -37,6 +38,9 @@ import (
 // answered 500 and logged.
 type Orders interface {
 	Create(ctx context.Context, n ordersvc.New) (ordersvc.Created, error)
+	CreateAll(ctx context.Context, all []ordersvc.New) []ordersvc.Outcome
+	Change(ctx context.Context, c ordersvc.Change) (ordersvc.Changed, error)
+	Life(ctx context.Context, id idgen.ID) (ordersvc.Life, error)
 	Get(ctx context.Context, id idgen.ID) (schema.Order, error)
 	Journal(ctx context.Context, o schema.Order) ([]schema.Entry, error)
 	Find(ctx context.Context, k ordersvc.Key) (schema.Order, error)
@@ -68,6 +72,7 @@ type API struct {
 	refusals   refusals
 	lingerTime time.Duration
 	draining   atomic.Bool
+	batches    *semaphore.Weighted // bytes of bodies
 }
 
 // New makes an API.
@@ -87,6 +92,7 @@ func New(c Config) (*API, error) {
 	a := &API{
 		config: c, log: c.Logger, paths: chi.NewMux(), routes: map[string]*route{}, metrics: newMetrics(),
 		refusals: refusals{log: c.Logger}, lingerTime: lingerTime,
+		batches: semaphore.NewWeighted(batchBytes),
 	}
 	if c.Registry != nil {
 		if err := c.Registry.Register(a.metrics); err != nil {

@@ -67,7 +67,7 @@ func (c *call) readList(f *faults, kind list, owner string) (filter, pageQuery, 
 	q := c.query(f, names...)
 	flt := filter{list: kind, before: math.MaxInt64}
 	var w flaw
-	if flt.owner, w = parseKey(c.param); w.bad() {
+	if flt.owner, w = parseKey(c.params[0]); w.bad() {
 		f.add(owner, w)
 	}
 	limit := readParam(f, "limit", q[0], parseLimit)

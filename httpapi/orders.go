@@ -38,15 +38,11 @@ func createOrder(c *call) error {
 }
 
 // newOrder reads the body of a create. The faults of the query are in f already.
-func (c *call) newOrder(f *faults) (ordersvc.New, error) {
-	buf := buffers.Get().(*[]byte)
-	defer putBuffer(buf)
-	body, err := c.body(*buf)
-	if err != nil {
-		return ordersvc.New{}, err
-	}
-	*buf = body
-	n, err := decodeOrder(body, f)
+func (c *call) newOrder(f *faults) (n ordersvc.New, err error) {
+	err = c.read(bodyMax, func(body []byte) error {
+		n, err = decodeOrder(body, f)
+		return err
+	})
 	if err != nil {
 		return ordersvc.New{}, err
 	}
@@ -80,8 +76,22 @@ func findOrder(c *call) error {
 	return nil
 }
 
-// getOrder is GET /v1/orders/{order_id}. Whatever is in the path names an order or
-// none, so a text that can't be an id is no other error than an id that isn't there.
+// order reads the order id of the path. Whatever is there names an order or none, so a
+// text that can't be an id is no other error than an id that isn't there. If uid is given
+// the order is that buyer's.
+func (c *call) order(uid int64) (idgen.ID, error) {
+	id, err := idgen.Parse(c.params[0])
+	if err != nil {
+		return idgen.ID{}, &problem.Problem{Code: problem.OrderNotFound}
+	}
+	c.orderID = id
+	if uid != 0 && !id.Of(uid) {
+		return idgen.ID{}, &problem.Problem{Code: problem.OrderNotFound} // its buyer is another, without a look
+	}
+	return id, nil
+}
+
+// getOrder is GET /v1/orders/{order_id}.
 func getOrder(c *call) error {
 	var f faults
 	c.refuseBody(&f)
@@ -96,13 +106,9 @@ func getOrder(c *call) error {
 	if err := f.err(); err != nil {
 		return err
 	}
-	id, err := idgen.Parse(c.param)
+	id, err := c.order(uid)
 	if err != nil {
-		return &problem.Problem{Code: problem.OrderNotFound}
-	}
-	c.orderID = id
-	if uid != 0 && !id.Of(uid) {
-		return &problem.Problem{Code: problem.OrderNotFound} // its buyer is another, without a look
+		return err
 	}
 	ctx, cancel := c.context()
 	defer cancel()

@@ -28,7 +28,15 @@ const unmatched = "unmatched"
 func routes() []*route {
 	all := []*route{
 		{pattern: "/v1/orders", get: findOrder, post: createOrder},
+		{pattern: "/v1/orders/batch", post: createBatch},
 		{pattern: "/v1/orders/{order_id}", get: getOrder},
+		{pattern: "/v1/orders/{order_id}/pay", post: payOrder},
+		{pattern: "/v1/orders/{order_id}/close", post: closeOrder},
+		{pattern: "/v1/orders/{order_id}/refunds", get: listRefunds, post: refundOrder},
+		{pattern: "/v1/orders/{order_id}/refunds/{out_refund_no}", get: getRefund},
+		{pattern: "/v1/orders/{order_id}/refunds/{out_refund_no}/result", post: settleRefund},
+		{pattern: "/v1/orders/{order_id}/unapplied-payments/{seq}/refund", post: refundUnapplied},
+		{pattern: "/v1/orders/{order_id}/unapplied-payments/{seq}/void", post: voidUnapplied},
 		{pattern: "/v1/users/{uid}/orders", get: listUserOrders},
 		{pattern: "/v1/merchants/{bid}/orders", get: listMerchantOrders},
 		{pattern: "/openapi.yaml", get: getOpenAPI},
@@ -59,28 +67,36 @@ func (r *route) handler(method string) handler {
 
 var matches = sync.Pool{New: func() any { return chi.NewRouteContext() }}
 
-// match finds the route of a path and the value of its parameter; every path has at
-// most one. Paths of these calls need no escaping, so one with an escape is none of
-// them: an escaped slash can't be taken for a slash, here or by a proxy before us. Nor
-// is one with a double or trailing slash, or a segment . or .., which a proxy might
-// have made another path of.
-func (a *API) match(r *http.Request) (*route, string) {
+// paramsMax is how many parameters a path has at most.
+const paramsMax = 2
+
+// match finds the route of a path and the values of its parameters. Of the characters of
+// these paths only those need escaping, or are escaped by careful clients, that a number
+// given by others may hold, : | and *; a path with any other escape is none of them: an
+// escaped slash can't be taken for a slash, here or by a proxy before us. Nor is one with
+// a double or trailing slash, or a segment . or .., which a proxy might have made another
+// path of.
+func (a *API) match(r *http.Request) (*route, [paramsMax]string) {
+	var params [paramsMax]string
 	asked := r.URL.EscapedPath()
+	if strings.ContainsRune(asked, '%') {
+		asked = numberEscapes.Replace(asked)
+	}
 	if strings.ContainsRune(asked, '%') || path.Clean(asked) != asked {
-		return nil, ""
+		return nil, params
 	}
 	m := matches.Get().(*chi.Context)
 	defer matches.Put(m)
 	m.Reset()
 	found := a.routes[a.paths.Find(m, http.MethodGet, asked)]
 	if found == nil {
-		return nil, ""
+		return nil, params
 	}
-	if n := len(m.URLParams.Values); n > 0 {
-		return found, m.URLParams.Values[n-1]
-	}
-	return found, ""
+	copy(params[:], m.URLParams.Values)
+	return found, params
 }
+
+var numberEscapes = strings.NewReplacer("%3A", ":", "%3a", ":", "%7C", "|", "%7c", "|", "%2A", "*", "%2a", "*")
 
 // serve decides in the contract's order and calls the handler.
 func (a *API) serve(c *call) error {
@@ -90,11 +106,11 @@ func (a *API) serve(c *call) error {
 	if len(c.r.RequestURI) > uriMax {
 		return &problem.Problem{Code: problem.URITooLong}
 	}
-	route, param := a.match(c.r)
+	route, params := a.match(c.r)
 	if route == nil {
 		return &problem.Problem{Code: problem.NotFound}
 	}
-	c.route, c.param = route, param
+	c.route, c.params = route, params
 	handle := route.handler(c.r.Method)
 	if handle == nil {
 		c.w.Header()["Allow"] = []string{route.allow}

@@ -11,7 +11,7 @@ func TestPathsThatThereAreNot(t *testing.T) {
 	s := start(t)
 	for _, path := range []string{
 		"/", "/v1", "/v1/", "/v1/orders/", "//v1/orders", "/v1//orders", "/v1/orders//", "/v2/orders", "/V1/orders", "/v1/Orders",
-		"/v1/orders/1/", "/v1/orders/1/refunds", "/v1/orders/batch/x", "/v1/users", "/v1/users/1", "/v1/users//orders",
+		"/v1/orders/1/", "/v1/orders/1/refund", "/v1/orders/1/refunds/", "/v1/orders/1/refunds/a/b", "/v1/orders/1/refunds/%2E%2E", "/v1/orders/1/refunds/%41", "/v1/orders/batch/x", "/v1/users", "/v1/users/1", "/v1/users//orders",
 		"/v1/users/1/orders/", "/v1/merchants//orders", "/v1/merchants/1", "/openapi.yaml/", "/openapi.json", "/healthz", "/metrics",
 		"/v1%2Forders", "/v1%2forders", "/v1/orders%2F", "/v1/orders%2F1", "/v1/users/1%2Forders", "/v1/users/1%2F2/orders",
 		"/v1/%6Frders", "/v1/./orders", "/v1/x/../orders", "/v1/users/../orders", "/v1/users/./orders", "/v1/merchants/../orders", "/v1/orders/..",
@@ -32,11 +32,19 @@ func TestPathsThatThereAreNot(t *testing.T) {
 func TestAMethodThatAPathDoesNotHaveIs405WithThoseItHas(t *testing.T) {
 	s := start(t)
 	for path, allow := range map[string]string{
-		"/v1/orders":             "GET, HEAD, POST",
-		"/v1/orders/1":           "GET, HEAD",
-		"/v1/users/1/orders":     "GET, HEAD",
-		"/v1/merchants/1/orders": "GET, HEAD",
-		"/openapi.yaml":          "GET, HEAD",
+		"/v1/orders":                               "GET, HEAD, POST",
+		"/v1/orders/1":                             "GET, HEAD",
+		"/v1/orders/batch":                         "POST",
+		"/v1/orders/1/pay":                         "POST",
+		"/v1/orders/1/close":                       "POST",
+		"/v1/orders/1/refunds":                     "GET, HEAD, POST",
+		"/v1/orders/1/refunds/1":                   "GET, HEAD",
+		"/v1/orders/1/refunds/1/result":            "POST",
+		"/v1/orders/1/unapplied-payments/2/refund": "POST",
+		"/v1/orders/1/unapplied-payments/2/void":   "POST",
+		"/v1/users/1/orders":                       "GET, HEAD",
+		"/v1/merchants/1/orders":                   "GET, HEAD",
+		"/openapi.yaml":                            "GET, HEAD",
 	} {
 		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW", "get"} {
 			if strings.Contains(allow, method) {

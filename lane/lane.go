@@ -122,8 +122,8 @@ func New[O, R any](c Config, commit func(ctx context.Context, ops []O) []R) *Lan
 	return l
 }
 
-// Do puts op, which takes so many bytes, into the lane and waits for its result. See
-// Enter and Ticket.Wait.
+// Do puts op, which takes so many bytes, into the lane and waits for its result, however
+// long that takes once its batch has begun. See Enter and Ticket.Wait.
 func (l *Lane[O, R]) Do(ctx context.Context, op O, bytes int) (R, error) {
 	var none R
 	if ctx.Err() != nil {
@@ -133,7 +133,7 @@ func (l *Lane[O, R]) Do(ctx context.Context, op O, bytes int) (R, error) {
 	if err != nil {
 		return none, err
 	}
-	return t.Wait(ctx)
+	return t.Wait(ctx, context.WithoutCancel(ctx))
 }
 
 // Enter puts op, which takes so many bytes, into the lane. With ErrFull and ErrClosed
@@ -151,22 +151,26 @@ type Ticket[O, R any] struct {
 
 // Wait waits for the operation's result.
 //
-// Nothing was written when the error is ErrWait: ctx ended before the batch began, and
-// the operation was withdrawn. Once the batch has begun the end of ctx no longer
-// matters: Wait waits for the outcome, at most Config.OutcomeMax, and then returns
-// ErrUnknown. Other errors are for commit to put into its results.
-func (t Ticket[O, R]) Wait(ctx context.Context) (R, error) {
+// Nothing was written when the error is ErrWait: begin ended before the batch began, and
+// the operation was withdrawn. Once the batch has begun the end of begin no longer
+// matters: Wait waits for the outcome until end ends, at most Config.OutcomeMax, and then
+// returns ErrUnknown. Other errors are for commit to put into its results.
+func (t Ticket[O, R]) Wait(begin, end context.Context) (R, error) {
+	var none R
 	select {
 	case a := <-t.w.answer:
 		return a.result, a.err
-	case <-ctx.Done():
+	case <-begin.Done():
 		if t.lane.withdraw(t.w) {
-			var none R
 			return none, ErrWait
 		}
 	}
-	a := <-t.w.answer
-	return a.result, a.err
+	select {
+	case a := <-t.w.answer:
+		return a.result, a.err
+	case <-end.Done():
+		return none, ErrUnknown
+	}
 }
 
 func (l *Lane[O, R]) add(w *waiter[O, R]) error {

@@ -125,56 +125,108 @@ func (s *Service) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Create makes an order, or returns the one that the same request made before.
-// Errors: *ReusedError, ErrUnknown, ErrNoWorker, lane.ErrFull, lane.ErrWait,
-// lane.ErrClosed, cluster.ErrUnavailable, or a fault.
+// Create makes an order, or returns the one that the same request made before. What isn't
+// known when ctx ends is ErrUnknown. Errors: that, *ReusedError, ErrNoWorker,
+// lane.ErrFull, lane.ErrWait, lane.ErrClosed, cluster.ErrUnavailable, or a fault.
 func (s *Service) Create(ctx context.Context, n New) (Created, error) {
-	database := s.shards().Locate(n.UID).Database
-	ctx, cancel := context.WithTimeout(ctx, beginMax)
+	e := s.enter(n, s.ids.Next)
+	begin, cancel := context.WithTimeout(ctx, beginMax)
 	defer cancel()
-	mint := func() (idgen.ID, error) { return s.ids.Next(n.UID) }
-	for range mintMax {
-		id, err := mint()
-		if err != nil {
-			return Created{}, fmt.Errorf("%w: %w", ErrNoWorker, err)
+	return s.await(begin, ctx, n, e)
+}
+
+// An Outcome is the fate of one create of many.
+type Outcome struct {
+	Created
+	Err error // as Create's
+}
+
+// CreateAll is Create for each of all, at once. Of equal keys the first decides.
+func (s *Service) CreateAll(ctx context.Context, all []New) []Outcome {
+	begin, cancel := context.WithTimeout(ctx, beginMax)
+	defer cancel()
+	entered := make([]entered, len(all))
+	for i, n := range all {
+		entered[i] = s.enter(n, s.ids.Next)
+	}
+	out := make([]Outcome, len(all))
+	for i, n := range all {
+		out[i].Created, out[i].Err = s.await(begin, ctx, n, entered[i])
+	}
+	return out
+}
+
+// entered is a create that is in its lane.
+type entered struct {
+	id       idgen.ID
+	database int
+	ticket   lane.Ticket[schema.Order, Result]
+	err      error // why it isn't
+}
+
+// enter gives n an id and puts it into its lane.
+func (s *Service) enter(n New, mint func(uid int64) (idgen.ID, error)) (e entered) {
+	e.database = s.shards().Locate(n.UID).Database
+	if e.id, e.err = mint(n.UID); e.err != nil {
+		e.err = fmt.Errorf("%w: %w", ErrNoWorker, e.err)
+		return e
+	}
+	if e.err = s.available(e.database); e.err != nil {
+		return e
+	}
+	o := n.Order(e.id)
+	e.ticket, e.err = s.creates[e.database-1].Enter(o, packetBytes(o))
+	e.err = s.why(e.database, e.err)
+	return e
+}
+
+// await waits for what becomes of a create. If another order has its id it is given
+// another one.
+func (s *Service) await(begin, end context.Context, n New, e entered) (Created, error) {
+	for tries := 1; ; tries++ {
+		if e.err != nil {
+			return Created{}, e.err
 		}
-		r, err := s.insert(ctx, database, n.Order(id))
+		r, err := e.ticket.Wait(begin, end)
+		if err == nil {
+			err = r.Err
+		}
 		switch {
 		case errors.Is(err, ErrDuplicateID):
-			s.alarm(id)
-			s.ids.GiveBack(id.Worker())
-			mint = func() (idgen.ID, error) { return s.mintSoon(ctx, n.UID) }
+			s.alarm(e.id)
+			s.ids.GiveBack(e.id.Worker())
+			if tries == mintMax {
+				return Created{}, fmt.Errorf("%w: %d ids in a row", ErrDuplicateID, mintMax)
+			}
+			e = s.enter(n, func(uid int64) (idgen.ID, error) { return s.mintSoon(begin, uid) })
 		case err != nil:
-			return Created{}, err
+			return Created{}, s.why(e.database, err)
 		case r.Taken && !n.made(r.Order):
 			return Created{}, &ReusedError{OrderID: r.Order.OrderID(), Status: r.Order.Status}
 		default:
 			return Created{Order: r.Order, Replayed: r.Taken}, nil
 		}
 	}
-	return Created{}, fmt.Errorf("%w: %d ids in a row", ErrDuplicateID, mintMax)
 }
 
-// insert passes an order through its lane. The end of ctx withdraws it as long as its
-// transaction hasn't begun.
-func (s *Service) insert(ctx context.Context, database int, o schema.Order) (Result, error) {
-	r, err := pass(ctx, s, s.creates, database, o, packetBytes(o))
-	if err != nil {
-		return Result{}, err
-	}
-	return r, r.Err
-}
-
-// Change does an operation on an order. Errors: those of this package that refuse a
-// change, with what is known of the order; ErrNotFound, ErrUnknown, lane.ErrFull,
-// lane.ErrWait, lane.ErrClosed, cluster.ErrUnavailable, or a fault, with nothing.
+// Change does an operation on an order. What isn't known when ctx ends is ErrUnknown.
+// Errors: those of this package that refuse a change, with what is known of the order;
+// ErrNotFound, ErrUnknown, lane.ErrFull, lane.ErrWait, lane.ErrClosed,
+// cluster.ErrUnavailable, or a fault, with nothing.
 func (s *Service) Change(ctx context.Context, c Change) (Changed, error) {
-	ctx, cancel := context.WithTimeout(ctx, beginMax)
-	defer cancel()
 	database := s.shards().LocateInfo(c.Order.Info(), c.Order.Table()).Database
-	r, err := pass(ctx, s, s.changes, database, c, changeBytes)
-	if err != nil {
+	if err := s.available(database); err != nil {
 		return Changed{}, err
+	}
+	ticket, err := s.changes[database-1].Enter(c, changeBytes)
+	if err != nil {
+		return Changed{}, s.why(database, err)
+	}
+	begin, cancel := context.WithTimeout(ctx, beginMax)
+	defer cancel()
+	r, err := ticket.Wait(begin, ctx)
+	if err != nil {
+		return Changed{}, s.why(database, err)
 	}
 	return r, r.Err
 }
@@ -182,16 +234,6 @@ func (s *Service) Change(ctx context.Context, c Change) (Changed, error) {
 // changeBytes bounds what one change adds to a packet: an UPDATE, and an entry whose
 // reason is 256 characters of 4 bytes, doubled by escaping.
 const changeBytes = 4096
-
-// pass passes an operation through its lane.
-func pass[O, R any](ctx context.Context, s *Service, lanes []*lane.Lane[O, R], database int, op O, bytes int) (R, error) {
-	if err := s.available(database); err != nil {
-		var none R
-		return none, err
-	}
-	r, err := lanes[database-1].Do(ctx, op, bytes)
-	return r, s.why(database, err)
-}
 
 // why returns why an operation found no way through its lane: if the database went away
 // meanwhile, that.

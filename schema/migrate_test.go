@@ -111,7 +111,7 @@ func TestMigrateMakesTheTablesOfTheDesign(t *testing.T) {
 			slices.Concat([]string{"dead_letter"}, eachTable("journal"), []string{"mark"}, eachTable("order"), []string{"owner", "progress"}),
 			map[string][]string{
 				"order":   {"bid,id", "bid,out_trade_no,id", "bid,status,id", "unique id"},
-				"journal": {"bid,recorded_at,order_id,seq", "unique order_id,seq"},
+				"journal": {"bid,kind,order_id,seq", "bid,recorded_at,order_id,seq", "kind,order_id,seq", "recorded_at,order_id,seq", "ref,kind", "unique order_id,seq"},
 			},
 		},
 		{m.Meta(), []string{"database_made", "lease", "shard_map"}, nil},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -114,6 +115,12 @@ func (c *contract) check(r *http.Request, sent []byte, res *http.Response, got [
 	route, params, err := c.router.FindRoute(req)
 	if err != nil || route.Operation == nil {
 		return c.checkElse(r, res, got)
+	}
+	for name, value := range params {
+		// The router leaves them escaped.
+		if plain, err := url.PathUnescape(value); err == nil {
+			params[name] = plain
+		}
 	}
 	input := &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route, Options: options(r)}
 	if err := openapi3filter.ValidateRequest(r.Context(), input); err != nil && !refusals[res.StatusCode] {

@@ -19,13 +19,27 @@ const (
 	InvalidCursor
 	NotFound
 	OrderNotFound
+	RefundNotFound
+	UnappliedPaymentNotFound
 	MethodNotAllowed
 	RequestTimeout
 	OutTradeNoReused
+	OutRefundNoReused
+	ChannelTradeNoReused
+	OrderAlreadyPaid
+	OrderNotPaid
+	OrderClosed
+	OrderFullyRefunded
+	TooManyRefunds
+	RefundAlreadySucceeded
+	UnappliedPaymentSettled
 	BodyTooLarge
 	URITooLong
 	UnsupportedMediaType
 	Misdirected
+	CurrencyMismatch
+	AmountMismatch
+	RefundExceedsPaid
 	Internal
 	Overloaded
 	ShardUnavailable
@@ -53,15 +67,34 @@ var table = [Codes]struct {
 	{"not_found", 404, "No such path", "No call has this path. Paths have no trailing or double slash, no segment . or .., and need no escaping."},
 	{"order_not_found", 404, "No such order",
 		"No order has this identity now. A create that is still under way may make one."},
+	{"refund_not_found", 404, "No such refund", "The order has no refund under this number."},
+	{"unapplied_payment_not_found", 404, "No such unapplied payment", "The order has no unapplied payment under this number."},
 	{"method_not_allowed", 405, "The path does not have this method", "The header Allow lists the methods of this path."},
 	{"request_timeout", 408, "The request came too slowly", "The body did not arrive in time. Nothing was written; send it again."},
 	{"out_trade_no_reused", 409, "The out_trade_no is taken",
 		"This buyer has another order of this merchant under the out_trade_no: amount, currency or subject differ. Nothing was written."},
+	{"out_refund_no_reused", 409, "The out_refund_no is taken",
+		"The order has another refund under this number: the amount differs, or it is of another payment. Nothing was written."},
+	{"channel_trade_no_reused", 409, "The payment was applied with another amount",
+		"This payment is applied to the order already, with another amount or currency. Nothing was written."},
+	{"order_already_paid", 409, "The order is paid",
+		"The order is paid. With recorded the money that came is kept as an unapplied payment, to be refunded or voided."},
+	{"order_not_paid", 409, "The order is not paid", "Only what was paid can be refunded. Nothing was written."},
+	{"order_closed", 409, "The order is closed", "A closed order has no payment to refund; one that came late is an unapplied payment. Nothing was written."},
+	{"order_fully_refunded", 409, "Nothing is left to refund", "All that was paid is refunded. Nothing was written."},
+	{"too_many_refunds", 409, "Too many refunds", "An order has at most 50 refunds. Nothing was written."},
+	{"refund_already_succeeded", 409, "The refund has succeeded", "A refund that has succeeded can't fail any more. Nothing was written."},
+	{"unapplied_payment_settled", 409, "The unapplied payment is settled", "It was refunded or voided before, as current_status says. Nothing was written."},
 	{"body_too_large", 413, "The body is too large", "The body is over the limit of this call. Nothing was written."},
 	{"uri_too_long", 414, "The URI is too long", "The URI is over the limit."},
 	{"unsupported_media_type", 415, "The body has an unsupported form",
 		"A body is application/json in UTF-8, without any Content-Encoding. Nothing was written."},
 	{"misdirected", 421, "This server does not serve that host", "Only local host names are served here."},
+	{"currency_mismatch", 422, "Another currency was paid",
+		"The order's currency is another. The money that came is kept as an unapplied payment, to be refunded or voided."},
+	{"amount_mismatch", 422, "Another amount was paid",
+		"The order's amount is another. The money that came is kept as an unapplied payment, to be refunded or voided."},
+	{"refund_exceeds_paid", 422, "The refund is too large", "It is more than what is left of the payment. Nothing was written."},
 	{"internal", 500, "An internal error", "Whether anything was written isn't known. Repeating the same request is safe and settles it."},
 	{"overloaded", 503, "Too busy", "Nothing was written. Repeat the same request after Retry-After."},
 	{"shard_unavailable", 503, "A part of the data is away", "Nothing was written. Repeat the same request after Retry-After."},
@@ -120,6 +153,7 @@ type Shed string
 
 // The reasons that exist so far.
 const (
+	Bytes     Shed = "bytes"
 	QueueFull Shed = "queue_full"
 	QueueWait Shed = "queue_wait"
 	Database  Shed = "database"

@@ -23,7 +23,7 @@ func From(err error, write bool) *Problem {
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, &reused):
-		return &Problem{Code: OutTradeNoReused, OrderID: reused.OrderID, Status: reused.Status}
+		return &Problem{Code: OutTradeNoReused, OrderID: reused.OrderID, Current: reused.Status.String()}
 	case write && errors.Is(err, ordersvc.ErrUnknown):
 		return &Problem{Code: OutcomeUnknown, Cause: err}
 	case errors.Is(err, ordersvc.ErrNotFound):
@@ -46,5 +46,31 @@ func From(err error, write bool) *Problem {
 		}
 		return &Problem{Code: ShardUnavailable, Cause: err}
 	}
+	for _, r := range refused {
+		if errors.Is(err, r.err) {
+			return &Problem{Code: r.code}
+		}
+	}
 	return &Problem{Code: Internal, Cause: err}
+}
+
+// refused are the answers to changes that an order can't have.
+var refused = []struct {
+	err  error
+	code Code
+}{
+	{ordersvc.ErrAlreadyPaid, OrderAlreadyPaid},
+	{ordersvc.ErrNotPaid, OrderNotPaid},
+	{ordersvc.ErrClosed, OrderClosed},
+	{ordersvc.ErrTradeNoReused, ChannelTradeNoReused},
+	{ordersvc.ErrAmountMismatch, AmountMismatch},
+	{ordersvc.ErrCurrencyMismatch, CurrencyMismatch},
+	{ordersvc.ErrRefundNotFound, RefundNotFound},
+	{ordersvc.ErrRefundNoReused, OutRefundNoReused},
+	{ordersvc.ErrRefundSucceeded, RefundAlreadySucceeded},
+	{ordersvc.ErrFullyRefunded, OrderFullyRefunded},
+	{ordersvc.ErrTooManyRefunds, TooManyRefunds},
+	{ordersvc.ErrExceedsPaid, RefundExceedsPaid},
+	{ordersvc.ErrUnappliedNotFound, UnappliedPaymentNotFound},
+	{ordersvc.ErrSettled, UnappliedPaymentSettled},
 }

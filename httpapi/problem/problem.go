@@ -5,7 +5,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/octopay/octopay/idgen"
-	"github.com/octopay/octopay/schema"
 )
 
 // ContentType is the media type of Append's text.
@@ -19,11 +18,15 @@ const typePrefix = "urn:octopay:error:"
 type Problem struct {
 	Code   Code
 	Errors []FieldError // of 400
-	// OrderID and Status are the order that has the out_trade_no, of OutTradeNoReused.
+	// OrderID is the order that has the out_trade_no, of OutTradeNoReused.
 	OrderID idgen.ID
-	Status  schema.Status
-	Shed    Shed  // of Overloaded
-	Cause   error // for the log; never sent
+	// Current is the state, of that order, of the one in the path, or of its unapplied
+	// payment, that keeps the call from being done; "" where it isn't that.
+	Current string
+	// Recorded says that the money of a payment that could not be applied is recorded.
+	Recorded bool
+	Shed     Shed  // of Overloaded
+	Cause    error // for the log; never sent
 }
 
 // A FieldError is one faulty field of a request. Message is a constant text.
@@ -77,10 +80,13 @@ func (p *Problem) append(dst []byte, requestID string) []byte {
 	dst = strconv.AppendBool(dst, p.Code.Retryable())
 	if p.Code == OutTradeNoReused {
 		dst = append(dst, `,"order_id":"`...)
-		dst = p.OrderID.AppendTo(dst)
-		dst = append(dst, `","current_status":"`...)
-		dst = append(dst, p.Status.String()...)
-		dst = append(dst, '"')
+		dst = append(p.OrderID.AppendTo(dst), '"')
+	}
+	if p.Current != "" {
+		dst = quote(append(dst, `,"current_status":`...), p.Current)
+	}
+	if p.Recorded {
+		dst = append(dst, `,"recorded":true`...)
 	}
 	if len(p.Errors) > 0 {
 		dst = append(dst, `,"errors":[`...)

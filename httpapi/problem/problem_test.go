@@ -59,7 +59,7 @@ func TestAProblemReadsAsTheContractSays(t *testing.T) {
 		t.Error(diff)
 	}
 	id := idgen.Make(9527, 253150322220879872)
-	reused := string((&Problem{Code: OutTradeNoReused, OrderID: id, Status: schema.Paid}).Append(nil, "r-1"))
+	reused := string((&Problem{Code: OutTradeNoReused, OrderID: id, Current: "paid"}).Append(nil, "r-1"))
 	if !strings.HasSuffix(reused, `"retryable":false,"order_id":"15770253150322220879872","current_status":"paid"}`) {
 		t.Error(reused)
 	}
@@ -105,7 +105,7 @@ func TestFrom(t *testing.T) {
 	if p := From(other, true); !errors.Is(p, other) || strings.Contains(string(p.Append(nil, "r")), other.Error()) {
 		t.Error("the cause is kept for the log, and only there")
 	}
-	if p := From(&ordersvc.ReusedError{OrderID: id, Status: schema.Paid}, true); p.OrderID != id || p.Status != schema.Paid {
+	if p := From(&ordersvc.ReusedError{OrderID: id, Status: schema.Paid}, true); p.OrderID != id || p.Current != "paid" {
 		t.Errorf("%+v", p)
 	}
 }

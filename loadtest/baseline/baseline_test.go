@@ -238,7 +238,7 @@ func TestDirectListsMerchants(t *testing.T) {
 
 func TestEchoAnswersWhatItWasSent(t *testing.T) {
 	n := newOrder("A-1")
-	made, err := echo{newRising()}.Create(t.Context(), n)
+	made, err := echo{ids: newRising()}.Create(t.Context(), n)
 	if err != nil || made.Replayed {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestEchoAnswersWhatItWasSent(t *testing.T) {
 	if made.Order != want {
 		t.Errorf("%+v, want %+v", made.Order, want)
 	}
-	if _, err := (echo{none{}}).Create(t.Context(), n); !errors.Is(err, errNone) {
+	if _, err := (echo{ids: none{}}).Create(t.Context(), n); !errors.Is(err, errNone) {
 		t.Errorf("without ids: %v", err)
 	}
 	if _, err := (echo{}).Get(t.Context(), idgen.ID{}); !errors.Is(err, ordersvc.ErrNotFound) {

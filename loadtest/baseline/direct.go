@@ -21,6 +21,7 @@ import (
 // A direct is an order service in which every request is a transaction or a SELECT of
 // its own.
 type direct struct {
+	createsOnly
 	shards  *shardmap.Map
 	ids     idSource
 	servers map[string]*sql.DB

@@ -9,7 +9,10 @@ import (
 )
 
 // An echo is an order service without storage.
-type echo struct{ ids idSource }
+type echo struct {
+	createsOnly
+	ids idSource
+}
 
 // Create answers the order that it was sent.
 func (e echo) Create(_ context.Context, n ordersvc.New) (ordersvc.Created, error) {
