@@ -4,15 +4,15 @@ var inlet = []twin{
 	{
 		guard:   "a body is bounded by what it says",
 		file:    "httpapi/body.go",
-		with:    "	if c.r.ContentLength > bodyMax {\n		return nil, &problem.Problem{Code: problem.BodyTooLarge}\n	}\n",
+		with:    "	if c.r.ContentLength > most {\n		return nil, &problem.Problem{Code: problem.BodyTooLarge}\n	}\n",
 		without: "",
 		pkg:     "httpapi", test: "TestARefusalDoesNotWaitForTheBody", says: "a_body_that_is_too_large",
 	},
 	{
 		guard:   "a body is bounded by what comes",
 		file:    "httpapi/body.go",
-		with:    "readAll(http.MaxBytesReader(c.w, c.r.Body, bodyMax), buf[:0])",
-		without: "readAll(http.MaxBytesReader(c.w, c.r.Body, 100*bodyMax), buf[:0])",
+		with:    "readAll(http.MaxBytesReader(c.w, c.r.Body, most), buf[:0])",
+		without: "readAll(http.MaxBytesReader(c.w, c.r.Body, 100*most), buf[:0])",
 		pkg:     "httpapi", test: "TestABodyMayHave64KiBAndNotOneByteMore", says: "want 413 body_too_large",
 	},
 	{
@@ -210,7 +210,7 @@ var programs = []twin{
 	{
 		guard:   "orders don't queue for a database that is away",
 		file:    "ordersvc/ordersvc.go",
-		with:    "	if err := s.available(database); err != nil {\n		return Result{}, err\n	}\n",
+		with:    "	if e.err = s.available(e.database); e.err != nil {\n		return e\n	}\n",
 		without: "",
 		pkg:     "ordersvc", test: "TestNobodyQueuesForADatabaseThatIsAway", says: "answered after",
 	},

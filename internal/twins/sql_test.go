@@ -217,7 +217,7 @@ var orders = []twin{
 	{
 		guard:   "a duplicate id is an alarm",
 		file:    "ordersvc/ordersvc.go",
-		with:    "			s.alarm(id)\n",
+		with:    "			s.alarm(e.id)\n",
 		without: "",
 		pkg:     "ordersvc", test: "TestADuplicateIDIsAnAlarmAndTheOrderGetsAnotherOne", says: "alarms []",
 	},
