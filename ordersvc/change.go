@@ -171,7 +171,7 @@ func (l *Life) closed() *schema.Entry {
 type Expire struct{}
 
 func (Expire) decide(l *Life, now schema.Millis) decision {
-	if moves[schema.KindClosed][l.Order.Status] != closes || now < l.Order.ExpiresAt+expiryGrace {
+	if moves[schema.KindClosed][l.Order.Status] != closes || now < l.Order.ExpiresAt+ExpiryGrace {
 		return decision{err: ErrNotExpired}
 	}
 	return decision{entry: closing("expire", schema.Expired)}

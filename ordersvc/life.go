@@ -58,9 +58,9 @@ func edge(kind schema.Kind, from, to schema.Status) bool {
 // count.
 const RefundsMax = 50
 
-// expiryGrace is how long after expires_at an order may be closed for it: the payment
-// of the last second arrives later than its time.
-const expiryGrace = schema.Millis(30_000)
+// ExpiryGrace is how long after expires_at an order may be closed for it: the payment of
+// the last second arrives later than its time.
+const ExpiryGrace = schema.Millis(30_000)
 
 // The kinds of unapplied payment, as the journal has them in reason.
 const (

@@ -62,7 +62,7 @@ type Service struct {
 
 // A Config says how the service writes. Zero values are the defaults.
 type Config struct {
-	Lane lane.Config // of every lane; its Gate is set here
+	Creates, Changes lane.Config // of the lanes; their Gates are set here
 	// AtOnce is how many transactions of creates, and how many of changes, are in flight
 	// on one server; below 1 it is the Gate's default.
 	AtOnce int
@@ -95,19 +95,18 @@ func NewService(shards func() *shardmap.Map, store Store, ids IDs, c Config) *Se
 	}
 	// Changes have gates of their own: they wait for locks, and new orders not for them.
 	creates, changes := map[string]*lane.Gate{}, map[string]*lane.Gate{}
-	gated := func(gates map[string]*lane.Gate, server string) lane.Config {
+	gated := func(config lane.Config, gates map[string]*lane.Gate, server string) lane.Config {
 		if gates[server] == nil {
 			gates[server] = lane.NewGate(c.AtOnce)
 		}
-		config := c.Lane
 		config.Gate = gates[server]
 		return config
 	}
 	for _, db := range shards().Databases(shardmap.UID) {
-		s.creates = append(s.creates, lane.New(gated(creates, db.Server.Name), func(ctx context.Context, orders []schema.Order) []Result {
+		s.creates = append(s.creates, lane.New(gated(c.Creates, creates, db.Server.Name), func(ctx context.Context, orders []schema.Order) []Result {
 			return store.Insert(ctx, db.Number, orders)
 		}))
-		s.changes = append(s.changes, lane.New(gated(changes, db.Server.Name), func(ctx context.Context, changes []Change) []Changed {
+		s.changes = append(s.changes, lane.New(gated(c.Changes, changes, db.Server.Name), func(ctx context.Context, changes []Change) []Changed {
 			return store.Change(ctx, db.Number, changes)
 		}))
 	}

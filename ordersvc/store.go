@@ -48,6 +48,11 @@ type Store interface {
 	// Journal returns the stored entries of an order, oldest first.
 	Journal(ctx context.Context, loc shardmap.Location, id int64) ([]schema.Entry, error)
 
+	// Due returns orders of one database (1 … N) that are created, and whose time was over
+	// half a minute ago by the store's clock, the longest overdue of each table first; at
+	// most so many.
+	Due(ctx context.Context, database, most int) ([]Due, error)
+
 	// List returns orders of one buyer, newest first, and from where to go on.
 	List(ctx context.Context, loc shardmap.Location, q Query) (Page, error)
 }

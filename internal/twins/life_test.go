@@ -40,7 +40,7 @@ var lives = []twin{
 	{
 		guard:   "an order expires half a minute after its time",
 		file:    "ordersvc/change.go",
-		with:    "now < l.Order.ExpiresAt+expiryGrace",
+		with:    "now < l.Order.ExpiresAt+ExpiryGrace",
 		without: "now < l.Order.ExpiresAt",
 		pkg:     "ordersvc", test: "TestALifeStepByStep", says: "want ordersvc: the order has not expired", fast: true,
 	},

@@ -10,6 +10,7 @@
 package memstore
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +56,7 @@ type Store struct {
 	count  int
 	noted  int // entries
 	tables map[shardmap.Location]*table
+	open   map[int]*byExpiry // by database; those paid or closed leave when their time comes
 }
 
 // A table is one table of orders: its keys, and its buyers' orders by ascending id.
@@ -76,7 +78,7 @@ func New(c Config) *Store {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	return &Store{config: c, tables: map[shardmap.Location]*table{}}
+	return &Store{config: c, tables: map[shardmap.Location]*table{}, open: map[int]*byExpiry{}}
 }
 
 // Now returns the store's time. Every order stamped earlier has been given to
@@ -135,6 +137,10 @@ func (s *Store) insert(database int, o schema.Order) (r ordersvc.Result, isNew b
 	}
 	s.count++
 	t.ids[o.ID], t.keys[key] = &o, &o
+	if s.open[database] == nil {
+		s.open[database] = &byExpiry{}
+	}
+	heap.Push(s.open[database], &o)
 	// Nearly always at the end: ids come about in the order of time.
 	i, _ := position(t.buyers[o.UID], o.ID)
 	t.buyers[o.UID] = slices.Insert(t.buyers[o.UID], i, &o)
@@ -240,6 +246,46 @@ func (s *Store) Journal(_ context.Context, loc shardmap.Location, id int64) ([]s
 		return slices.Clone(t.journals[id]), nil
 	}
 	return nil, nil
+}
+
+// Due implements ordersvc.Store.
+func (s *Store) Due(_ context.Context, database, most int) (due []ordersvc.Due, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open := s.open[database]
+	if open == nil {
+		return nil, nil
+	}
+	end := s.now() - ordersvc.ExpiryGrace
+	var again []*schema.Order
+	for len(due) < most && open.Len() > 0 && (*open)[0].ExpiresAt <= end {
+		if o := heap.Pop(open).(*schema.Order); o.Status == schema.Created {
+			due = append(due, ordersvc.Due{ID: o.OrderID(), ExpiresAt: o.ExpiresAt.Time()})
+			again = append(again, o)
+		}
+	}
+	for _, o := range again {
+		heap.Push(open, o)
+	}
+	return due, nil
+}
+
+// byExpiry is orders that were created, the one that expires first at the top.
+type byExpiry []*schema.Order
+
+func (h byExpiry) Len() int           { return len(h) }
+func (h byExpiry) Less(i, j int) bool { return h[i].ExpiresAt < h[j].ExpiresAt }
+func (h byExpiry) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+// Push implements heap.Interface.
+func (h *byExpiry) Push(o any) { *h = append(*h, o.(*schema.Order)) }
+
+// Pop implements heap.Interface.
+func (h *byExpiry) Pop() any {
+	last := len(*h) - 1
+	o := (*h)[last]
+	*h = (*h)[:last]
+	return o
 }
 
 // List implements ordersvc.Store.

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/internal/dberr"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
+	"github.com/octopay/octopay/slot"
 )
 
 // Order implements ordersvc.Store.
@@ -47,6 +49,30 @@ func (s *Store) Journal(ctx context.Context, loc shardmap.Location, id int64) (e
 		})
 	})
 	return entries, err
+}
+
+// Due implements ordersvc.Store. Each table is read by the index (status, expires_at),
+// which has what is due at its beginning, however many orders there are.
+func (s *Store) Due(ctx context.Context, database, most int) (due []ordersvc.Due, err error) {
+	err = s.read(ctx, shardmap.Location{Database: database}, func(ctx context.Context, c *sql.Conn, schemaName string) error {
+		for table := range slot.Tables {
+			query := "SELECT id,uid,expires_at FROM " + orderTable(schemaName, table) +
+				" FORCE INDEX (expiry) WHERE status='created' AND expires_at<=UTC_TIMESTAMP(3)-INTERVAL 30 SECOND ORDER BY expires_at LIMIT ?"
+			if err := read(ctx, c, query, []any{most - len(due)}, func(scan func(...any) error) error {
+				var id, uid int64
+				var at schema.Millis
+				err := scan(&id, &uid, &at)
+				if err == nil {
+					due = append(due, ordersvc.Due{ID: idgen.Make(uid, id), ExpiresAt: at.Time()})
+				}
+				return err
+			}); err != nil || len(due) >= most {
+				return err
+			}
+		}
+		return nil
+	})
+	return due, err
 }
 
 // List implements ordersvc.Store.

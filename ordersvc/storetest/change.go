@@ -185,9 +185,25 @@ func expiry(t *testing.T, s ordersvc.Store) {
 	early.ExpiresAt = now + 60_000
 	late.ExpiresAt = now - 40_000 // over for half a minute, by whatever clock
 	insert(t, s, early, late)
+	due, err := s.Due(background, Place(late.UID).Database, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(o schema.Order) bool {
+		return slices.Contains(due, ordersvc.Due{ID: o.OrderID(), ExpiresAt: o.ExpiresAt.Time()})
+	}
+	if !has(late) || has(early) {
+		t.Errorf("due is %v", due)
+	}
+	if one, err := s.Due(background, Place(late.UID).Database, 1); err != nil || len(one) != 1 {
+		t.Errorf("at most one: %v, %v", one, err)
+	}
 	rs := alter(t, s, change(early, ordersvc.Expire{}), change(late, ordersvc.Expire{}), change(late, ordersvc.Expire{}))
 	if !errors.Is(rs[0].Err, ordersvc.ErrNotExpired) || rs[1].Err != nil || !errors.Is(rs[2].Err, ordersvc.ErrNotExpired) {
 		t.Fatalf("%v, %v, %v", rs[0].Err, rs[1].Err, rs[2].Err)
+	}
+	if due, err = s.Due(background, Place(late.UID).Database, 1000); err != nil || has(late) {
+		t.Errorf("closed, it is due: %v, %v", due, err)
 	}
 	if o := rs[1].Life.Order; o.Status != schema.Closed || o.CloseReason != schema.Expired || o.ClosedAt != o.UpdatedAt {
 		t.Errorf("%+v", o)

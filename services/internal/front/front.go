@@ -53,7 +53,8 @@ func (f Front) Run(ctx context.Context) error {
 	worker := lease.NewWorker(f.Leases, lease.NewHolder(), gen, f.Log)
 	f.Registry.MustRegister(worker)
 	service := ordersvc.NewService(f.Shards, f.Store, worker, ordersvc.Config{
-		Lane:      lane.Config{Observe: metrics.batch},
+		Creates:   lane.Config{Observe: metrics.batches("creates")},
+		Changes:   lane.Config{Observe: metrics.batches("changes")},
 		AtOnce:    f.AtOnce,
 		Available: f.Available,
 		DuplicateID: func(id idgen.ID) {
@@ -76,6 +77,10 @@ func (f Front) Run(ctx context.Context) error {
 	return boot.Run(ctx,
 		boot.Part{Name: "worker number", Run: worker.Run},
 		boot.Part{Name: "lanes", Run: service.Run},
+		boot.Part{Name: "expiry", Run: func(ctx context.Context) error {
+			keeper := lease.NewKeeper(f.Leases, lease.NewHolder(), lease.Config{Log: f.Log})
+			return service.Expire(ctx, keeper, ordersvc.ExpiryConfig{Log: f.Log, Observe: metrics.expired})
+		}},
 		boot.Part{Name: "api", Run: func(ctx context.Context) error {
 			f.Log.Info("listening", "listener", "api", "addr", l.Addr().String())
 			var announcing sync.WaitGroup
