@@ -3,7 +3,7 @@
 // others.
 //
 // It decides everything that can be decided from a request alone. It leaves what a
-// create means to Orders, what is stored to the stores, which error has which answer
+// create or a change means to Orders, what is stored to the stores, which error has which answer
 // to package problem, and listening, TLS and signals to the programs.
 //
 // A request passes, in this order: host 421, URI 414, path 404, method 405, draining
