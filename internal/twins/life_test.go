@@ -91,7 +91,7 @@ var lives = []twin{
 		file:    "ordersvc/mysqlstore/change.go",
 		with:    "w := s.changes[database-1]",
 		without: "w := s.creates[database-1]",
-		pkg:     "ordersvc/mysqlstore", test: "TestFaultsOfChanges/an order that somebody locks", says: "no order was made meanwhile",
+		pkg:     "ordersvc/mysqlstore", test: "TestFaultsOfChanges/an order that somebody locks", says: "want it made",
 	},
 	{
 		guard:   "another buyer's order is not there",

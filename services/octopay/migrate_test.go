@@ -241,7 +241,7 @@ func newerIsCut(t *testing.T, s *site) {
 func movesADatabase(t *testing.T, s *site) {
 	old := s.uid(t, 3)
 	s.copied(t, old, "bid-a", "owner")
-	s.exec(t, "bid-a", "INSERT INTO `"+old.Schema+"`.journal_1 SELECT 1, 2, 3, 4, 'pay:a:b', 'paid', 5, 'CNY', 'created', 'paid', NULL, NULL, 'channel', NULL, 'r', NOW(3)")
+	s.exec(t, "bid-a", "INSERT INTO `"+old.Schema+"`.journal_1 SELECT 1, 2, 3, 4, 'pay:a:b', 'paid', 5, 'CNY', 'created', 'paid', NULL, NULL, 'channel', NULL, 'r', NOW(3), NOW(3), NULL")
 	s.refuses(t, s.with(8, uid3OnBidA), "if its data was brought there, say --moved uid:3")
 	s.works(t, s.with(8, uid3OnBidA), "The map of epoch 8 is in force", "--moved", "uid:3")
 	if got := s.text(t, "bid-a", "SELECT COUNT(*) FROM `"+old.Schema+"`.journal_1"); got != "1" {
