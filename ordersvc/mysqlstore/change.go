@@ -27,7 +27,7 @@ func (s *Store) Change(ctx context.Context, database int, changes []ordersvc.Cha
 		return out
 	}
 	w := s.changes[database-1]
-	if err := w.lock(turnMax); err != nil {
+	if err := w.lock(s.turn); err != nil {
 		for i := range out {
 			out[i].Err = err
 		}
