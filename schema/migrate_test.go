@@ -114,7 +114,7 @@ func TestMigrateMakesTheTablesOfTheDesign(t *testing.T) {
 				"journal": {"bid,kind,order_id,seq", "bid,recorded_at,order_id,seq", "kind,order_id,seq", "recorded_at,order_id,seq", "ref,kind", "unique order_id,seq"},
 			},
 		},
-		{m.Meta(), []string{"database_made", "lease", "shard_map"}, nil},
+		{m.Meta(), []string{"api_key", "api_key_audit", "api_key_version", "database_made", "lease", "payment_config", "shard_map"}, nil},
 	} {
 		if err := schema.Migrate(t.Context(), db, c.place, m.Epoch()); err != nil {
 			t.Fatal(err)
