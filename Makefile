@@ -46,8 +46,8 @@ verify: ## check that generated code and go.mod are up to date
 	git diff --exit-code -- syncer/mirrorpb
 
 .PHONY: bench
-bench: ## time the pure parts: placement, ids, an order's JSON
-	$(GO) test -run '^$$' -bench . -benchmem ./slot ./shardmap ./idgen ./lane ./httpapi
+bench: ## time the pure parts: placement, ids, an order's JSON, the payment config
+	$(GO) test -run '^$$' -bench . -benchmem ./slot ./shardmap ./idgen ./lane ./httpapi ./payconfig
 
 .PHONY: load
 load: ## measure Octopay beside its baselines, in under 15 minutes, into loadtest/results

@@ -58,11 +58,12 @@ const (
 type Store struct {
 	meta  *cluster.Database
 	table string
+	turn  chan struct{} // one Set at a time: leases are renewed over the same connections
 }
 
 // NewStore returns the store in a migrated meta database.
 func NewStore(meta *cluster.Database) *Store {
-	return &Store{meta: meta, table: "`" + meta.Schema() + "`.payment_config"}
+	return &Store{meta: meta, table: "`" + meta.Schema() + "`.payment_config", turn: make(chan struct{}, 1)}
 }
 
 // Newest returns the newest config, Default where none is stored. A *DamagedError is
@@ -147,6 +148,12 @@ func wrap(err error) error {
 func (s *Store) Set(ctx context.Context, expected int64, c *Snapshot, by string) (Stored, error) {
 	if w := checkName([]byte(by)); w != fine {
 		return Stored{}, &InvalidError{Faults: []Fault{{Path: "by", Rule: w.rule, Text: w.text}}}
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return Stored{}, wrap(dberr.As(dberr.NotSent, ctx.Err()))
 	}
 	unknown := false
 	for try := 1; ; try++ {

@@ -1,6 +1,7 @@
 package payconfig
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -119,8 +120,8 @@ func TestOnlyWhoKnowsTheNewestSets(t *testing.T) {
 	}
 }
 
-// Of 20 who set on the same version at once one wins, again and again, and what is stored
-// is his.
+// Of 20 who set on the same version at once, each in a process of his own, one wins, again
+// and again, and what is stored is his.
 func TestOneOfManyWins(t *testing.T) {
 	const setters, versions = 20, 8
 	b := newBench(t)
@@ -129,10 +130,10 @@ func TestOneOfManyWins(t *testing.T) {
 		var wg sync.WaitGroup
 		begin := make(chan struct{})
 		for i := range errs {
-			c := rated(t, i+1)
+			c, store := rated(t, i+1), NewStore(b.meta)
 			wg.Go(func() {
 				<-begin
-				_, errs[i] = b.Set(t.Context(), v-1, c, "ops")
+				_, errs[i] = store.Set(t.Context(), v-1, c, "ops")
 			})
 		}
 		close(begin)
@@ -246,6 +247,19 @@ func TestAStoreThatIsAwayIsUnavailable(t *testing.T) {
 			t.Errorf("%s without the table: %v", what, err)
 		}
 	}
+}
+
+// Sets of one process come one after the other, and one that waits ends with its caller.
+func TestASetWaitsForItsTurn(t *testing.T) {
+	b := newBench(t)
+	b.turn <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.Set(ctx, 0, rated(t, 1), "ops"); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnknown) {
+		t.Errorf("behind another: %v", err)
+	}
+	<-b.turn
+	mustSet(t, b.Store, 0, rated(t, 1))
 }
 
 // A text as long as there may be one passes, whatever must be escaped in it.
