@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/octopay/octopay/auth"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 )
 
@@ -144,6 +145,46 @@ func TestVerifyAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() { _, _ = keys.Verify(text) }); n != 0 {
 			t.Errorf("%q: %v allocations", text, n)
 		}
+	}
+}
+
+// Fault 30, of keys: whatever callers invent takes no memory, and no label of a metric.
+func TestFault30InventedKeysLeaveNothingBehind(t *testing.T) {
+	keys, _ := auth.Development(false)
+	series := testutil.CollectAndCount(keys)
+	const digits = "abcdefghijklmnopqrstuvwxyz234567"
+	invented := []byte("opk_app_aaaaaaaaaaaa_" + strings.Repeat("a", 52))
+	invent := func(n int) string {
+		for at := 19; n > 0; at-- {
+			invented[at] = digits[n%32]
+			n /= 32
+		}
+		return string(invented)
+	}
+	const n = 100_000
+	i := 0
+	if allocs := testing.AllocsPerRun(n, func() {
+		i++
+		if _, err := keys.Verify(invent(i)); !errors.Is(err, auth.ErrUnauthenticated) {
+			t.Fatal(err)
+		}
+	}); allocs > 1 { // the text of the key
+		t.Errorf("%v allocations for each", allocs)
+	}
+	if got := testutil.CollectAndCount(keys); got != series {
+		t.Errorf("%d series, before it were %d", got, series)
+	}
+	if err := testutil.CollectAndCompare(keys, strings.NewReader(fmt.Sprintf(`# HELP octopay_auth_refused_total Requests refused for their key or signature.
+# TYPE octopay_auth_refused_total counter
+octopay_auth_refused_total{reason="malformed"} 0
+octopay_auth_refused_total{reason="revoked"} 0
+octopay_auth_refused_total{reason="signature"} 0
+octopay_auth_refused_total{reason="skew"} 0
+octopay_auth_refused_total{reason="unavailable"} 0
+octopay_auth_refused_total{reason="unknown"} %d
+octopay_auth_refused_total{reason="wrong_secret"} 0
+`, i)), "octopay_auth_refused_total"); err != nil {
+		t.Error(err)
 	}
 }
 

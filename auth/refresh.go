@@ -225,7 +225,7 @@ func (s *Store) read(ctx context.Context, known int64, whole bool) (r reading, e
 		// Before the keys: a change in between is then read now, and once more.
 		if err := c.QueryRowContext(ask, "SELECT version, UTC_TIMESTAMP(3) FROM "+s.version+" WHERE id = 1").Scan(&r.version, &r.readAt); err != nil {
 			if errors.Is(err, sql.ErrNoRows) {
-				return dberr.As(dberr.Missing, errors.New("the keys have no version; run octopay migrate"))
+				return dberr.As(dberr.Missing, errors.New("somebody deleted the row of api_key_version; the next change of a key, such as octopay keys reseal, makes it again"))
 			}
 			return err
 		}

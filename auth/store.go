@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/octopay/octopay/cluster"
@@ -170,7 +169,7 @@ func (s *Store) Rotate(ctx context.Context, id string, overlap time.Duration, wh
 			return err
 		}
 		made.Until = t.now.Add(within(overlap))
-		if _, err := t.exec("UPDATE "+s.keys+" SET revoked_at = ? WHERE id = ?", made.Until, id); err != nil {
+		if err := t.exec("UPDATE "+s.keys+" SET revoked_at = ? WHERE id = ?", made.Until, id); err != nil {
 			return err
 		}
 		return t.audit(id, "rotated", "successor "+made.ID+", ends "+made.Until.Format(time.RFC3339Nano), who)
@@ -201,7 +200,7 @@ func (s *Store) RotateSecret(ctx context.Context, id string, overlap time.Durati
 			return ErrNoMaster
 		}
 		made = Made{Record: old, Secret: text, Until: t.now.Add(within(overlap))}
-		if _, err := t.exec("UPDATE "+s.keys+" SET secret_before = secret, secret_before_until = ?, secret = ? WHERE id = ?", made.Until, sealed, id); err != nil {
+		if err := t.exec("UPDATE "+s.keys+" SET secret_before = secret, secret_before_until = ?, secret = ? WHERE id = ?", made.Until, sealed, id); err != nil {
 			return err
 		}
 		return t.audit(id, "secret_rotated", "the one before ends "+made.Until.Format(time.RFC3339Nano), who)
@@ -229,7 +228,7 @@ func (s *Store) Revoke(ctx context.Context, id, who string) (already bool, err e
 		if already = !r.RevokedAt.IsZero() && !r.RevokedAt.After(t.now); already {
 			return nil
 		}
-		if _, err := t.exec("UPDATE "+s.keys+" SET revoked_at = ? WHERE id = ?", t.now, id); err != nil {
+		if err := t.exec("UPDATE "+s.keys+" SET revoked_at = ? WHERE id = ?", t.now, id); err != nil {
 			return err
 		}
 		return t.audit(id, "revoked", "", who)
@@ -260,7 +259,7 @@ func (s *Store) Reseal(ctx context.Context, who string) (keys int, err error) {
 			case err1 != nil || err2 != nil:
 				return fmt.Errorf("key %s: %w", k.row.ID, errors.Join(err1, err2))
 			}
-			if _, err := t.exec("UPDATE "+s.keys+" SET secret = ?, secret_before = ? WHERE id = ?", secret, before, k.row.ID); err != nil {
+			if err := t.exec("UPDATE "+s.keys+" SET secret = ?, secret_before = ? WHERE id = ?", secret, before, k.row.ID); err != nil {
 				return err
 			}
 			if err := t.audit(k.row.ID, "resealed", "", who); err != nil {
@@ -428,24 +427,18 @@ func (s *Store) change(ctx context.Context, f func(*change) error) (err error) {
 	return err
 }
 
-// begin takes the lock of all changes, and the time.
+// begin takes the lock of all changes, and the time. A row that somebody deleted comes
+// back: keyrings see another version, and read everything.
 func (t *change) begin() error {
-	n, err := t.exec("UPDATE " + t.version + " SET version = version + 1 WHERE id = 1")
-	if err != nil {
+	if err := t.exec("INSERT INTO " + t.version + " (id, version) VALUES (1, 1) ON DUPLICATE KEY UPDATE version = version + 1"); err != nil {
 		return err
-	}
-	if n != 1 {
-		return fmt.Errorf("the row of %s is missing; run octopay migrate", strings.ReplaceAll(t.version, "`", ""))
 	}
 	return dberr.Clean(t.tx.QueryRowContext(t.ctx, "SELECT UTC_TIMESTAMP(3)").Scan(&t.now))
 }
 
-func (t *change) exec(text string, args ...any) (int64, error) {
-	result, err := t.tx.ExecContext(t.ctx, text, args...)
-	if err != nil {
-		return 0, dberr.Clean(err)
-	}
-	return result.RowsAffected()
+func (t *change) exec(text string, args ...any) error {
+	_, err := t.tx.ExecContext(t.ctx, text, args...)
+	return dberr.Clean(err)
 }
 
 func (t *change) query(text string, args ...any) (*sql.Rows, error) {
@@ -498,7 +491,7 @@ func (t *change) create(spec Spec, who, detail string) (made Made, err error) {
 	}
 	hash := sha256.Sum256([]byte(text))
 	bid := sql.NullInt64{Int64: spec.BID, Valid: spec.Role == Merchant}
-	if _, err := t.exec("INSERT INTO "+t.keys+" (id, role, bid, refunds, hash, secret, note, created_at, created_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	if err := t.exec("INSERT INTO "+t.keys+" (id, role, bid, refunds, hash, secret, note, created_at, created_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		id, spec.Role.String(), bid, spec.Refunds, hash[:], sealed, spec.Note, t.now, who); err != nil {
 		return Made{}, err
 	}
@@ -506,6 +499,5 @@ func (t *change) create(spec Spec, who, detail string) (made Made, err error) {
 }
 
 func (t *change) audit(id, what, detail, who string) error {
-	_, err := t.exec("INSERT INTO "+t.audits+" (at, key_id, what, detail, who) VALUES (?, ?, ?, ?, ?)", t.now, id, what, detail, who)
-	return err
+	return t.exec("INSERT INTO "+t.audits+" (at, key_id, what, detail, who) VALUES (?, ?, ?, ?, ?)", t.now, id, what, detail, who)
 }

@@ -223,6 +223,10 @@ func TestWrongCallsOfKeys(t *testing.T) {
 		{args: []string{"rotate", "aaaaaaaaaaaa", "--overlap=-1s"}, want: "--overlap must be from 0s to 720h"},
 		{args: []string{"revoke"}, want: `expected "<key> ..."`},
 		{args: []string{"revoke", "aaaaaaaaaaaa", whole + "a"}, want: "key 2 of 2: an id of a key"},
+		{args: []string{"list", whole}, want: "unexpected argument opk_…"},
+		{args: []string{whole}, want: "unexpected argument opk_…"},
+		{args: []string{"rotate", "--overlap", whole, "aaaaaaaaaaaa"}, want: "opk_…"},
+		{args: []string{"create", "--role=app", "--bid", whole}, want: "--bid must be a whole number"},
 		{args: []string{"audit", "dev-app"}, want: "key 1 of 1: an id of a key"},
 		{args: []string{"audit", "--limit", "0"}, want: "--limit must be from 1 to 100000"},
 		{args: []string{"list", "--limit", "100001"}, want: "--limit must be from 1 to 100000"},
@@ -232,14 +236,14 @@ func TestWrongCallsOfKeys(t *testing.T) {
 			env = l.env
 		}
 		args := append([]string{"keys"}, c.args...)
-		if !slices.Contains(args, "--by") && args[1] != "audit" && args[1] != "list" {
+		if !slices.Contains(args, "--by") && slices.Contains([]string{"create", "rotate", "revoke"}, args[1]) {
 			args = append(args, "--by", "tester")
 		}
 		code, stdout, stderr := octopay(t, env, args...)
 		if code != 2 || stdout != "" || !strings.Contains(stderr, c.want) {
 			t.Errorf("%q: exit %d, want %q\n%s%s", c.args, code, c.want, stdout, stderr)
 		}
-		for _, no := range []string{whole[1:], "s3cret", l.stack.Password} {
+		for _, no := range []string{whole[4:], "s3cret", l.stack.Password} {
 			if strings.Contains(stderr, no) {
 				t.Errorf("%q: it says %q: %s", c.args, no, stderr)
 			}

@@ -59,7 +59,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	var c cli
 	call, code := command.Parse(command.Program{
 		Name: "octopay", Call: "octopay", Description: "The operator's command of Octopay.",
-	}, &c, args, stdout, stderr)
+	}, &c, args, stdout, hiding{stderr})
 	if call == nil {
 		return code
 	}

@@ -1,0 +1,38 @@
+package boot
+
+import (
+	"context"
+	"sync"
+
+	"github.com/octopay/octopay/auth"
+	"github.com/octopay/octopay/cluster"
+)
+
+// theKeys is what a program waits for that serves callers.
+const theKeys = "the API keys"
+
+// Keys returns the keys of the API, and the part that keeps them up to date, which goes
+// behind that of the databases and before those that use them. file keeps the keys' hashes
+// over a restart, see auth.Config; "" is none. The program isn't ready before they are
+// known.
+func (p *Program) Keys(databases *cluster.Cluster, file string) (*auth.Keyring, Part, error) {
+	masters, err := p.shared.Masters()
+	if err != nil {
+		return nil, Part{}, err
+	}
+	keys := auth.New(auth.Config{Store: auth.NewStore(databases.Meta(), masters), Masters: masters, File: file, Log: p.Log})
+	p.Registry.MustRegister(keys)
+	p.Ready.Waiting(theKeys)
+	return keys, Part{theKeys, func(ctx context.Context) error {
+		wait, stop := context.WithCancel(ctx)
+		var work sync.WaitGroup
+		defer work.Wait()
+		defer stop()
+		work.Go(func() {
+			if Until(wait, p.Log, theKeys, func(context.Context) error { return keys.Usable() }) == nil {
+				p.Ready.Arrived(theKeys)
+			}
+		})
+		return keys.Run(ctx)
+	}}, nil
+}
