@@ -428,9 +428,9 @@ func (s *Store) change(ctx context.Context, f func(*change) error) (err error) {
 }
 
 // begin takes the lock of all changes, and the time. A row that somebody deleted comes
-// back: keyrings see another version, and read everything.
+// back, with a number that no keyring has seen: they read everything.
 func (t *change) begin() error {
-	if err := t.exec("INSERT INTO " + t.version + " (id, version) VALUES (1, 1) ON DUPLICATE KEY UPDATE version = version + 1"); err != nil {
+	if err := t.exec("INSERT INTO " + t.version + " (id, version) VALUES (1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3))) ON DUPLICATE KEY UPDATE version = version + 1"); err != nil {
 		return err
 	}
 	return dberr.Clean(t.tx.QueryRowContext(t.ctx, "SELECT UTC_TIMESTAMP(3)").Scan(&t.now))
