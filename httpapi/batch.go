@@ -50,7 +50,10 @@ func createBatch(c *call) error {
 	var orders []ordersvc.New
 	for i := range items {
 		if items[i].err == nil {
-			items[i].order.Actor, items[i].order.RequestID = actor, c.id
+			items[i].err = c.own(items[i].order.BID)
+		}
+		if items[i].err == nil {
+			items[i].order.Actor, items[i].order.RequestID = c.key.Role.String(), c.id
 			orders = append(orders, items[i].order)
 		}
 	}

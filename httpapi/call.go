@@ -9,12 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/octopay/octopay/auth"
 	"github.com/octopay/octopay/httpapi/problem"
 	"github.com/octopay/octopay/idgen"
 )
-
-// actor is who every caller is until there is authentication: the trusted front end.
-const actor = "app"
 
 // A call is one request and its answer.
 type call struct {
@@ -24,6 +22,7 @@ type call struct {
 	arrived time.Time
 	id      string // request id
 	route   *route
+	key     auth.Key          // who calls
 	params  [paramsMax]string // of the path
 	orderID idgen.ID          // after it parsed; for the log
 

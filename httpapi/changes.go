@@ -17,10 +17,16 @@ func (c *call) readChange(names []string, required int, read func(d *decoder, fi
 	q := c.query(&f, "uid")
 	change := ordersvc.Change{
 		UID: readParam(&f, "uid", q[0], parseKey),
-		By:  ordersvc.By{Actor: actor, RequestID: c.id},
+		BID: c.key.BID, // of a merchant; otherwise 0
+		By:  ordersvc.By{Actor: c.key.Role.String(), KeyID: c.key.ID, RequestID: c.id},
 	}
 	if c.r.ContentLength != 0 || required > 0 {
-		err := c.read(bodyMax, func(body []byte) error { return decodeObject(body, names, required, &f, read) })
+		err := c.read(bodyMax, func(body []byte) error {
+			if err := c.signed(body); err != nil {
+				return err
+			}
+			return decodeObject(body, names, required, &f, read)
+		})
 		if err != nil {
 			return change, err
 		}
@@ -114,6 +120,9 @@ func closeOrder(c *call) error {
 
 // refundOrder is POST /v1/orders/{order_id}/refunds.
 func refundOrder(c *call) error {
+	if err := c.mayRefund(); err != nil {
+		return err
+	}
 	var do ordersvc.Return
 	change, err := c.readChange([]string{"out_refund_no", "amount", "reason"}, 2, func(d *decoder, field int) (w flaw, err error) {
 		switch field {
@@ -190,6 +199,9 @@ func settleRefund(c *call) error {
 
 // refundUnapplied is POST /v1/orders/{order_id}/unapplied-payments/{seq}/refund.
 func refundUnapplied(c *call) error {
+	if err := c.mayRefund(); err != nil {
+		return err
+	}
 	do := ordersvc.ReturnUnapplied{Seq: c.seq()}
 	change, err := c.readChange([]string{"out_refund_no", "reason"}, 1, func(d *decoder, field int) (w flaw, err error) {
 		if field == 0 {
@@ -301,7 +313,7 @@ func (c *call) readLife() (ordersvc.Life, error) {
 	ctx, cancel := c.context()
 	defer cancel()
 	life, err := c.api.config.Orders.Life(ctx, id)
-	if err == nil && uid != 0 && uid != life.Order.UID {
+	if err == nil && (uid != 0 && uid != life.Order.UID || !c.sees(life.Order.BID)) {
 		err = ordersvc.ErrNotFound
 	}
 	return life, err

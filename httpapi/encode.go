@@ -17,17 +17,21 @@ func appendOrder(b []byte, o *schema.Order) []byte {
 }
 
 // appendOrderAndJournal appends an order with its journal, oldest first. The creation
-// isn't stored as an entry: the order's own columns, which never change, are it.
-func appendOrderAndJournal(b []byte, o *schema.Order, journal []schema.Entry) []byte {
+// isn't stored as an entry: the order's own columns, which never change, are it. Whose key
+// and which request made an entry is for ops.
+func appendOrderAndJournal(b []byte, o *schema.Order, journal []schema.Entry, ops bool) []byte {
 	b = append(appendOpenOrder(b, o), `,"journal":[{"seq":1,"kind":"created","amount":`...)
 	b = strconv.AppendInt(b, o.Amount, 10)
 	b = appendText(append(b, `,"currency":`...), o.Currency)
 	b = append(b, `,"from":null,"to":"created","ref":null,"recorded_at":`...)
 	b = appendTime(b, o.CreatedAt())
 	b = appendText(append(b, `,"actor":`...), o.CreatedBy)
+	if ops {
+		b = appendText(append(b, `,"key_id":null,"request_id":`...), o.RequestID)
+	}
 	b = append(b, '}')
 	for i := range journal {
-		b = appendEntry(append(b, ','), &journal[i])
+		b = appendEntry(append(b, ','), &journal[i], ops)
 	}
 	return append(b, "]}"...)
 }
@@ -67,7 +71,7 @@ func appendOpenOrder(b []byte, o *schema.Order) []byte {
 
 // appendEntry appends a stored journal entry. An entry without money has neither
 // amount nor currency.
-func appendEntry(b []byte, e *schema.Entry) []byte {
+func appendEntry(b []byte, e *schema.Entry, ops bool) []byte {
 	b = strconv.AppendInt(append(b, `{"seq":`...), e.Seq, 10)
 	b = append(append(b, `,"kind":"`...), e.Kind.String()...)
 	b = append(b, `","amount":`...)
@@ -82,6 +86,10 @@ func appendEntry(b []byte, e *schema.Entry) []byte {
 	b = appendTextOrNull(append(b, `","ref":`...), e.Ref)
 	b = appendTime(append(b, `,"recorded_at":`...), e.RecordedAt)
 	b = appendText(append(b, `,"actor":`...), e.Actor)
+	if ops {
+		b = appendTextOrNull(append(b, `,"key_id":`...), e.KeyID)
+		b = appendText(append(b, `,"request_id":`...), e.RequestID)
+	}
 	return append(b, '}')
 }
 

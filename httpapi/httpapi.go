@@ -6,11 +6,10 @@
 // create or a change means to Orders, what is stored to the stores, which error has which answer
 // to package problem, and listening, TLS and signals to the programs.
 //
-// A request passes, in this order: host 421, URI 414, path 404, method 405, draining
-// 503, headers, query and body 400, 408, 413, 415, and then the call itself. The body
-// is read whole before anything waits, since net/http notices a hang-up only after
-// that. Until there is authentication every caller is the trusted front end: the
-// Authorization header is accepted and not looked at.
+// A request passes, in this order: host 421, URI 414, path 404, method 405, key 401,
+// draining 503, role 403, headers, query and body 400, 408, 413, 415, and then the call
+// itself. The body is read whole before anything waits, since net/http notices a hang-up
+// only after that. Who may make which call is in routes.
 package httpapi
 
 import (
@@ -47,11 +46,12 @@ type Orders interface {
 	List(ctx context.Context, q ordersvc.Query) (ordersvc.Page, error)
 }
 
-// A Config is what an API is made of. Orders and Mirror are required; the zero value
+// A Config is what an API is made of. Orders, Mirror and Keys are required; the zero value
 // of all else is the default.
 type Config struct {
 	Orders   Orders
 	Mirror   mirror.Reader
+	Keys     Keys
 	Registry prometheus.Registerer // of the metrics; none are registered without
 	Logger   *slog.Logger          // slog.Default
 	// LocalHostsOnly refuses requests to any Host but this machine's loopback names
@@ -77,8 +77,8 @@ type API struct {
 
 // New makes an API.
 func New(c Config) (*API, error) {
-	if c.Orders == nil || c.Mirror == nil {
-		return nil, errors.New("httpapi: Orders and Mirror are required")
+	if c.Orders == nil || c.Mirror == nil || c.Keys == nil {
+		return nil, errors.New("httpapi: Orders, Mirror and Keys are required")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -37,6 +37,9 @@ func listMerchantOrders(c *call) error {
 	if err != nil {
 		return err
 	}
+	if !c.sees(flt.owner) {
+		return &problem.Problem{Code: problem.MerchantNotFound}
+	}
 	ctx, cancel := c.context()
 	defer cancel()
 	page, err := c.api.config.Mirror.List(ctx, mirror.Query{

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	octopay "github.com/octopay/octopay"
+	"github.com/octopay/octopay/auth"
 	"github.com/octopay/octopay/httpapi/problem"
 	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/ordersvc"
@@ -18,7 +19,10 @@ func createOrder(c *call) error {
 	if err != nil {
 		return err
 	}
-	n.Actor, n.RequestID = actor, c.id
+	if err := c.own(n.BID); err != nil {
+		return err
+	}
+	n.Actor, n.RequestID = c.key.Role.String(), c.id
 	ctx, cancel := c.context()
 	defer cancel()
 	created, err := c.api.config.Orders.Create(ctx, n)
@@ -64,6 +68,9 @@ func findOrder(c *call) error {
 	}
 	if err := f.err(); err != nil {
 		return err
+	}
+	if !c.sees(key.BID) {
+		return ordersvc.ErrNotFound
 	}
 	ctx, cancel := c.context()
 	defer cancel()
@@ -116,8 +123,8 @@ func getOrder(c *call) error {
 	if err != nil {
 		return err
 	}
-	if uid != 0 && uid != order.UID {
-		return &problem.Problem{Code: problem.OrderNotFound}
+	if uid != 0 && uid != order.UID || !c.sees(order.BID) {
+		return ordersvc.ErrNotFound
 	}
 	if !journal {
 		c.answer(http.StatusOK, func(b []byte) []byte { return appendOrder(b, &order) })
@@ -129,7 +136,7 @@ func getOrder(c *call) error {
 			return err
 		}
 	}
-	c.answer(http.StatusOK, func(b []byte) []byte { return appendOrderAndJournal(b, &order, entries) })
+	c.answer(http.StatusOK, func(b []byte) []byte { return appendOrderAndJournal(b, &order, entries, c.key.Role == auth.Ops) })
 	return nil
 }
 

@@ -64,11 +64,14 @@ func TestAnOutTradeNoOfAnotherOrderIs409WithThatOrder(t *testing.T) {
 	}
 }
 
-func TestWhoAsksIsTheFrontEndWhateverTheAuthorizationHeader(t *testing.T) {
+func TestAnOrderSaysWhoMadeIt(t *testing.T) {
 	s := start(t)
-	s.send("POST", "/v1/orders", body(), "Authorization", "Bearer whoever").is(201, "")
-	if o := s.orders.orders[0]; o.CreatedBy != "app" {
-		t.Errorf("%+v", o)
+	for _, role := range []string{"app", "merchant"} {
+		key := map[string]string{"app": "dev-app", "merchant": "dev-merchant-1001"}[role]
+		s.send("POST", "/v1/orders", body("out_trade_no", `"`+role+`"`), "Authorization", "Bearer "+key).is(201, "")
+		if o := s.orders.orders[len(s.orders.orders)-1]; o.CreatedBy != role {
+			t.Errorf("%+v", o)
+		}
 	}
 }
 

@@ -13,11 +13,13 @@ import (
 // A handler does one call: it answers, or returns an error that is the answer.
 type handler func(*call) error
 
-// A route is one path and its methods. HEAD goes wherever GET does.
+// A route is one path and its methods, and who may use them. HEAD goes wherever GET does.
 type route struct {
 	pattern string // also its name in metrics and logs
 	get     handler
+	mayGet  roles
 	post    handler
+	mayPost roles
 	allow   string
 	series  seriesTable
 }
@@ -25,21 +27,23 @@ type route struct {
 // unmatched is the name of all paths that there are not.
 const unmatched = "unmatched"
 
+// routes are all calls: the one table of what there is, and of who may use it.
 func routes() []*route {
+	const readers = app | merchant | ops
 	all := []*route{
-		{pattern: "/v1/orders", get: findOrder, post: createOrder},
-		{pattern: "/v1/orders/batch", post: createBatch},
-		{pattern: "/v1/orders/{order_id}", get: getOrder},
-		{pattern: "/v1/orders/{order_id}/pay", post: payOrder},
-		{pattern: "/v1/orders/{order_id}/close", post: closeOrder},
-		{pattern: "/v1/orders/{order_id}/refunds", get: listRefunds, post: refundOrder},
-		{pattern: "/v1/orders/{order_id}/refunds/{out_refund_no}", get: getRefund},
-		{pattern: "/v1/orders/{order_id}/refunds/{out_refund_no}/result", post: settleRefund},
-		{pattern: "/v1/orders/{order_id}/unapplied-payments/{seq}/refund", post: refundUnapplied},
-		{pattern: "/v1/orders/{order_id}/unapplied-payments/{seq}/void", post: voidUnapplied},
-		{pattern: "/v1/users/{uid}/orders", get: listUserOrders},
-		{pattern: "/v1/merchants/{bid}/orders", get: listMerchantOrders},
-		{pattern: "/openapi.yaml", get: getOpenAPI},
+		{pattern: "/v1/orders", get: findOrder, mayGet: readers, post: createOrder, mayPost: app | merchant},
+		{pattern: "/v1/orders/batch", post: createBatch, mayPost: app | merchant},
+		{pattern: "/v1/orders/{order_id}", get: getOrder, mayGet: readers},
+		{pattern: "/v1/orders/{order_id}/pay", post: payOrder, mayPost: channel},
+		{pattern: "/v1/orders/{order_id}/close", post: closeOrder, mayPost: app | merchant},
+		{pattern: "/v1/orders/{order_id}/refunds", get: listRefunds, mayGet: readers, post: refundOrder, mayPost: app | merchant},
+		{pattern: "/v1/orders/{order_id}/refunds/{out_refund_no}", get: getRefund, mayGet: readers},
+		{pattern: "/v1/orders/{order_id}/refunds/{out_refund_no}/result", post: settleRefund, mayPost: channel},
+		{pattern: "/v1/orders/{order_id}/unapplied-payments/{seq}/refund", post: refundUnapplied, mayPost: app | merchant},
+		{pattern: "/v1/orders/{order_id}/unapplied-payments/{seq}/void", post: voidUnapplied, mayPost: ops},
+		{pattern: "/v1/users/{uid}/orders", get: listUserOrders, mayGet: app | ops},
+		{pattern: "/v1/merchants/{bid}/orders", get: listMerchantOrders, mayGet: readers},
+		{pattern: "/openapi.yaml", get: getOpenAPI, mayGet: public},
 	}
 	for _, r := range all {
 		var methods []string
@@ -54,15 +58,15 @@ func routes() []*route {
 	return all
 }
 
-// handler returns what answers method, or nil.
-func (r *route) handler(method string) handler {
+// handler returns what answers method, or nil, and who may use it.
+func (r *route) handler(method string) (handler, roles) {
 	switch method {
 	case http.MethodGet, http.MethodHead:
-		return r.get
+		return r.get, r.mayGet
 	case http.MethodPost:
-		return r.post
+		return r.post, r.mayPost
 	}
-	return nil
+	return nil, 0
 }
 
 var matches = sync.Pool{New: func() any { return chi.NewRouteContext() }}
@@ -111,13 +115,21 @@ func (a *API) serve(c *call) error {
 		return &problem.Problem{Code: problem.NotFound}
 	}
 	c.route, c.params = route, params
-	handle := route.handler(c.r.Method)
+	handle, may := route.handler(c.r.Method)
 	if handle == nil {
 		c.w.Header()["Allow"] = []string{route.allow}
 		return &problem.Problem{Code: problem.MethodNotAllowed}
 	}
+	if may != public {
+		if err := c.authenticate(); err != nil {
+			return err
+		}
+	}
 	if a.Draining() {
 		return &problem.Problem{Code: problem.Draining}
+	}
+	if may != public && !may.has(c.key.Role) {
+		return &problem.Problem{Code: problem.ScopeDenied}
 	}
 	if len(c.r.Header["Content-Encoding"]) > 0 {
 		return &problem.Problem{Code: problem.UnsupportedMediaType}

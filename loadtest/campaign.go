@@ -197,7 +197,7 @@ func (c campaign) closed(ctx context.Context, r *rig.Rig, target, url string, pl
 	r.Quiet(ctx)
 	record := r.Record(target)
 	defer record.Stop()
-	run, acks, err := closedloop.Run(ctx, plan, 0, closedloop.Config{URL: url, Connections: connections, Warmup: c.Warmup, Duration: c.Duration})
+	run, acks, err := closedloop.Run(ctx, plan, 0, closedloop.Config{URL: url, Key: r.Key(), Connections: connections, Warmup: c.Warmup, Duration: c.Duration})
 	// A run that ended early is invalid, and there is no time for others.
 	if err = errors.Join(err, ctx.Err()); err == nil && check != nil {
 		err = check(&run, acks, record)
@@ -295,11 +295,11 @@ func (c campaign) open(ctx context.Context, r *rig.Rig, rate float64, d time.Dur
 	pace := openloop.Constant(rate)
 	record := r.Record(rig.Octopay)
 	defer record.Stop()
-	warm, acks, err := openloop.Run(ctx, before, openloop.Config{URL: r.URL(), Pace: pace, Duration: c.Warmup})
+	warm, acks, err := openloop.Run(ctx, before, openloop.Config{URL: r.URL(), Key: r.Key(), Pace: pace, Duration: c.Warmup})
 	if err != nil {
 		return report.Run{}, err
 	}
-	run, more, err := openloop.Run(ctx, plan, openloop.Config{URL: r.URL(), Pace: pace, Duration: d, Second: progress})
+	run, more, err := openloop.Run(ctx, plan, openloop.Config{URL: r.URL(), Key: r.Key(), Pace: pace, Duration: d, Second: progress})
 	run.UnsettledBefore = warm.Unsettled()
 	acks = append(acks, more...)
 	if err = errors.Join(err, ctx.Err()); err == nil {

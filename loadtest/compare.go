@@ -95,7 +95,7 @@ func (c compareCmd) reads(ctx context.Context, out console, d *report.Document, 
 		return err
 	}
 	out.say("making %d orders that reads read", c.Known)
-	known, err := stock.Make(ctx, stock.Service{URL: r.URL()}, made, c.Known, out.line)
+	known, err := stock.Make(ctx, stock.Service{URL: r.URL(), Key: r.Key()}, made, c.Known, out.line)
 	if err != nil {
 		return err
 	}

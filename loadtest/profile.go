@@ -60,7 +60,7 @@ func (p profileCmd) Run(ctx context.Context, out console) (err error) {
 	record := r.Record(rig.Octopay)
 	defer record.Stop()
 	run, acks, err := closedloop.Run(ctx, plan, 0, closedloop.Config{
-		URL: r.URL(), Connections: p.Connections, Warmup: warmup, Duration: p.Duration, Begin: fetch,
+		URL: r.URL(), Key: r.Key(), Connections: p.Connections, Warmup: warmup, Duration: p.Duration, Begin: fetch,
 	})
 	if err = errors.Join(err, profiles.Wait(), ctx.Err()); err == nil {
 		config := check.Config{Mirror: true, Within: mirrorWithin, CaughtUp: caughtUp(record, &run, acks)}

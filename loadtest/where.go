@@ -139,7 +139,7 @@ func (w where) own(ctx context.Context, c console) (*service, error) {
 		return nil, err
 	}
 	s := &service{
-		rig: r, service: stock.Service{URL: r.URL()}, cluster: r.Cluster(), mirror: !w.NoMirror,
+		rig: r, service: stock.Service{URL: r.URL(), Key: r.Key()}, cluster: r.Cluster(), mirror: !w.NoMirror,
 		record: func() *rig.Record { return r.Record(rig.Octopay) }, close: r.Close,
 	}
 	for _, e := range r.Engines {

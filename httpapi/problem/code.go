@@ -17,10 +17,15 @@ const (
 	UnknownField
 	InvalidParameter
 	InvalidCursor
+	Unauthenticated
+	SignatureInvalid
+	TimestampSkew
+	ScopeDenied
 	NotFound
 	OrderNotFound
 	RefundNotFound
 	UnappliedPaymentNotFound
+	MerchantNotFound
 	MethodNotAllowed
 	RequestTimeout
 	OutTradeNoReused
@@ -64,11 +69,17 @@ var table = [Codes]struct {
 		"errors lists each faulty field and what is wrong with it. Nothing was written."},
 	{"invalid_cursor", 400, "The cursor is not one of this list",
 		"Send next_cursor as it was given, to the same list with the same filters; only limit may change."},
+	{"unauthenticated", 401, "Who calls isn't known", "Send a key that lives: Authorization: Bearer opk_… Nothing was written."},
+	{"signature_invalid", 401, "The signature is not right",
+		"A payment result of this key is signed: see webhook-id, webhook-timestamp and webhook-signature. Nothing was written."},
+	{"timestamp_skew", 401, "The signature's time is too far off", "webhook-timestamp must be within 300 seconds of this server's clock. Nothing was written."},
+	{"scope_denied", 403, "The key may not do that", "The key's role has not this call, or the object is not its merchant's. Nothing was written."},
 	{"not_found", 404, "No such path", "No call has this path. Paths have no trailing or double slash, no segment . or .., and need no escaping."},
 	{"order_not_found", 404, "No such order",
 		"No order has this identity now. A create that is still under way may make one."},
 	{"refund_not_found", 404, "No such refund", "The order has no refund under this number."},
 	{"unapplied_payment_not_found", 404, "No such unapplied payment", "The order has no unapplied payment under this number."},
+	{"merchant_not_found", 404, "No such merchant", "There is no such merchant for this key."},
 	{"method_not_allowed", 405, "The path does not have this method", "The header Allow lists the methods of this path."},
 	{"request_timeout", 408, "The request came too slowly", "The body did not arrive in time. Nothing was written; send it again."},
 	{"out_trade_no_reused", 409, "The out_trade_no is taken",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/octopay/octopay/auth"
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/lane"
 	"github.com/octopay/octopay/ordersvc"
@@ -26,6 +27,14 @@ func From(err error, write bool) *Problem {
 		return &Problem{Code: OutTradeNoReused, OrderID: reused.OrderID, Current: reused.Status.String()}
 	case write && errors.Is(err, ordersvc.ErrUnknown):
 		return &Problem{Code: OutcomeUnknown, Cause: err}
+	case errors.Is(err, auth.ErrUnauthenticated):
+		return &Problem{Code: Unauthenticated}
+	case errors.Is(err, auth.ErrSignature):
+		return &Problem{Code: SignatureInvalid}
+	case errors.Is(err, auth.ErrSkew):
+		return &Problem{Code: TimestampSkew}
+	case errors.Is(err, auth.ErrUnavailable):
+		return &Problem{Code: ShardUnavailable, Cause: err}
 	case errors.Is(err, ordersvc.ErrNotFound):
 		return &Problem{Code: OrderNotFound}
 	case errors.Is(err, lane.ErrFull):

@@ -27,8 +27,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/octopay/octopay/auth"
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/httpapi"
 	"github.com/octopay/octopay/idgen"
@@ -109,15 +111,22 @@ func serve(ctx context.Context, kind string, c config, databases *cluster.Cluste
 		return err
 	}
 	defer stop()
+	// The keys are Octopay's, and looked up as there.
+	keys := auth.New(auth.Config{Store: auth.NewStore(databases.Meta(), nil), Log: log})
+	following, unfollow := context.WithCancel(ctx)
+	var follow sync.WaitGroup
+	follow.Go(func() { _ = keys.Run(following) })
+	defer follow.Wait()
+	defer unfollow()
 	switch kind {
 	case Direct:
 		d, err := newDirect(c.shards, cluster.Config{User: c.user, Password: c.password}, c.pool, ids)
 		if err != nil {
 			return err
 		}
-		return errors.Join(front(ctx, c.addr, httpapi.Config{Orders: d, Mirror: d.mirror()}, log), d.close())
+		return errors.Join(front(ctx, c.addr, httpapi.Config{Orders: d, Mirror: d.mirror(), Keys: keys}, log), d.close())
 	case Echo:
-		return front(ctx, c.addr, httpapi.Config{Orders: echo{ids: ids}, Mirror: mirror.NewMemory(c.shards)}, log)
+		return front(ctx, c.addr, httpapi.Config{Orders: echo{ids: ids}, Mirror: mirror.NewMemory(c.shards), Keys: keys}, log)
 	case Raw:
 		return serveRaw(ctx, databases, ids, stdin, stdout)
 	}

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/octopay/octopay/auth"
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/loadtest/baseline"
@@ -53,6 +54,7 @@ type Rig struct {
 	stack   *localstack.Stack
 	cluster *cluster.Cluster
 	environ []string
+	key     string
 
 	mu    sync.Mutex
 	procs []*process // that run, in the order of their start
@@ -105,6 +107,11 @@ func Start(ctx context.Context, c Config, log func(string)) (_ *Rig, err error) 
 	if r.environ, err = r.environment(); err != nil {
 		return nil, err
 	}
+	made, err := auth.NewStore(r.cluster.Meta(), nil).Create(ctx, auth.Spec{Role: auth.App, Refunds: true}, "loadtest")
+	if err != nil {
+		return nil, err
+	}
+	r.key = made.Text
 	if err := r.start(ctx, "orderd", filepath.Join(r.dir, "orderd"), nil, "api", "ops"); err != nil {
 		return nil, err
 	}
@@ -115,6 +122,9 @@ func Start(ctx context.Context, c Config, log func(string)) (_ *Rig, err error) 
 	}
 	return r, nil
 }
+
+// Key is the key of an app, for orderd and all baselines.
+func (r *Rig) Key() string { return r.key }
 
 const module = "github.com/octopay/octopay"
 

@@ -35,11 +35,17 @@ func readyz(t *testing.T, ops string) (s state) {
 }
 
 // create makes an order and returns the status and the code of the answer.
-func create(t *testing.T, api string, uid int64, number string) (int, string) {
+func create(t *testing.T, api, key string, uid int64, number string) (int, string) {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: eventually.Patience}
-	resp, err := c.Post(api+"/v1/orders", "application/json", strings.NewReader(fmt.Sprintf(
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+"/v1/orders", strings.NewReader(fmt.Sprintf(
 		`{"uid":"%d","bid":"1001","out_trade_no":"%s","amount":1,"currency":"CNY","subject":"x"}`, uid, number)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +66,7 @@ func create(t *testing.T, api string, uid int64, number string) (int, string) {
 // names what is away and ends only when nothing is left.
 func TestOneServerAway(t *testing.T) {
 	stack := localstack.Private(t, localstack.Options{Need: []localstack.Need{localstack.UID, localstack.BID, localstack.Meta}, UIDServers: 2})
+	key := boottest.Key(t, stack)
 	program := boottest.Start(t, run, environ(t, stack, stack.Map))
 	ops, api := program.Listening(t), program.Listening(t)
 	boottest.Ready(t, ops)
@@ -76,14 +83,14 @@ func TestOneServerAway(t *testing.T) {
 		t.Helper()
 		for _, uid := range uids[server] {
 			orders++
-			if s, c := create(t, api, uid, fmt.Sprint("A-", orders)); s != status || c != code {
+			if s, c := create(t, api, key, uid, fmt.Sprint("A-", orders)); s != status || c != code {
 				t.Errorf("an order of uid %d on %s was answered %d %s, want %d %s", uid, server, s, c, status, code)
 			}
 			want := http.StatusOK
 			if status != http.StatusCreated {
 				want = status
 			}
-			if s, body := boottest.Get(t, fmt.Sprint(api, "/v1/users/", uid, "/orders")); s != want || !strings.Contains(body, code) {
+			if s, body := boottest.Get(t, fmt.Sprint(api, "/v1/users/", uid, "/orders"), key); s != want || !strings.Contains(body, code) {
 				t.Errorf("the list of uid %d on %s was answered %d %s, want %d %s", uid, server, s, body, want, code)
 			}
 		}
@@ -105,7 +112,7 @@ func TestOneServerAway(t *testing.T) {
 			// The first that comes, in bounded time: it may be in flight.
 			start := time.Now()
 			orders++
-			status, code := create(t, api, uids["uid-b"][0], fmt.Sprint("A-", orders))
+			status, code := create(t, api, key, uids["uid-b"][0], fmt.Sprint("A-", orders))
 			if status != 504 && code != "shard_unavailable" {
 				t.Errorf("the first order was answered %d %s", status, code)
 			}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/octopay/octopay/auth"
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/lease"
 	"github.com/octopay/octopay/ordersvc/mysqlstore"
@@ -29,6 +30,7 @@ type config struct {
 	OpsAddr     string        `yaml:"ops_addr" help:"where health, readiness and metrics are, host:port of this machine alone"`
 	ReadPermits int           `yaml:"read_permits" help:"reads of one database at once"`
 	AtOnce      int           `yaml:"transactions_at_once" help:"transactions in flight on one server, from this process"`
+	KeysFile    string        `yaml:"keys_file" help:"keeps the hashes of the API keys over a restart, for this process alone; empty: nothing does, and without the meta database it starts without keys"`
 	Grace       time.Duration `yaml:"shutdown_wait" help:"time for requests under way at the end"`
 }
 
@@ -69,15 +71,21 @@ func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
+		masters, err := c.Masters()
+		if err != nil {
+			return errors.Join(err, databases.Close())
+		}
+		keys := auth.New(auth.Config{Store: auth.NewStore(databases.Meta(), masters), Masters: masters, File: c.KeysFile, Log: program.Log})
+		program.Registry.MustRegister(keys)
 		store := mysqlstore.New(databases)
 		f := front.Front{
-			Shards: databases.Map, Store: store, Mirror: mirror.NewSQL(databases),
+			Shards: databases.Map, Store: store, Mirror: mirror.NewSQL(databases), Keys: keys,
 			Leases:    lease.NewSQL(databases.Meta()),
 			Available: func(n int) error { return databases.Database(shardmap.UID, n).Writable() },
 			Ready:     program.Ready, Registry: program.Registry, Log: program.Log,
 			Addr: c.Addr, Grace: c.Grace, AtOnce: c.AtOnce,
 		}
-		err = boot.Run(ctx, program.Handles(databases), boot.Part{Name: "front", Run: f.Run})
+		err = boot.Run(ctx, program.Handles(databases), boot.Part{Name: "keys", Run: keys.Run}, program.Awaiting("the API keys", keys.Known), boot.Part{Name: "front", Run: f.Run})
 		return errors.Join(err, store.Close(), databases.Close())
 	}})
 }

@@ -66,7 +66,7 @@ func TestHelpSaysWhatEachSettingIs(t *testing.T) {
 
 func TestItWaitsForTheMetaDatabaseAndSaysSo(t *testing.T) {
 	stack := localstack.Private(t, localstack.Options{Need: []localstack.Need{localstack.UID, localstack.Meta}})
-	env := environ(t, stack, stack.Map)
+	env, key := environ(t, stack, stack.Map), boottest.Key(t, stack)
 	if err := stack.Server("uid-a").Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestItWaitsForTheMetaDatabaseAndSaysSo(t *testing.T) {
 	}
 	api := program.Listening(t)
 	boottest.Ready(t, ops)
-	if status, body := boottest.Get(t, api+"/v1/users/9527/orders"); status != http.StatusOK {
+	if status, body := boottest.Get(t, api+"/v1/users/9527/orders", key); status != http.StatusOK {
 		t.Errorf("list: %d %s", status, body)
 	}
 	if _, body := boottest.Get(t, ops+"/metrics"); !strings.Contains(body, `octopay_shard_map_epoch{hash="`+stack.Map.Hash()+`"} 1`) {

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/octopay/octopay/auth"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/services/internal/front"
@@ -70,7 +71,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	for name, addr := range map[string]string{"-addr": o.addr, "-ops-addr": o.opsAddr} {
 		if !boot.Loopback(addr) {
-			faults = append(faults, fmt.Errorf("%s must be host:port of a loopback address: there is no authentication yet", name))
+			faults = append(faults, fmt.Errorf("%s must be host:port of a loopback address: its keys are known to everybody", name))
 		}
 	}
 	return o, errors.Join(faults...)
@@ -140,9 +141,10 @@ func serve(ctx context.Context, o options, program *boot.Program, serving func(n
 	defer func() { err = errors.Join(err, copies.Close()) }()
 	program.Registry.MustRegister(copies)
 	program.Ready.Waiting(theMirror)
+	keys, _ := auth.Development(true) // parse lets only loopback addresses pass
 	address := make(chan net.Addr, 1)
 	f := front.Front{
-		Shards: e.shards, Store: e.store, Mirror: e.reader, Leases: e.leases, Available: e.available,
+		Shards: e.shards, Store: e.store, Mirror: e.reader, Leases: e.leases, Keys: keys, Available: e.available,
 		Ready: program.Ready, Registry: program.Registry, Log: program.Log,
 		Addr: o.addr, Grace: 13 * time.Second, LocalHostsOnly: true, Serving: func(a net.Addr) { address <- a },
 	}

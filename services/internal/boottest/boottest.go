@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/auth"
+	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 	"github.com/octopay/octopay/shardmap"
@@ -97,11 +100,30 @@ func Environ(t testing.TB, s *localstack.Stack, m *shardmap.Map) []string {
 	}
 }
 
-// Get returns status and body of target.
-func Get(t testing.TB, target string) (int, string) {
+// Key makes a key of an app that may refund, and returns it.
+func Key(t testing.TB, stack *localstack.Stack) string {
+	t.Helper()
+	c := cluster.Open(stack.Map, cluster.Config{User: stack.User, Password: stack.Password})
+	made, err := auth.NewStore(c.Meta(), nil).Create(t.Context(), auth.Spec{Role: auth.App, Refunds: true}, "test")
+	if err = errors.Join(err, c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return made.Text
+}
+
+// Get returns the status and the body of what is at target; key, if there is one, is
+// that of the API.
+func Get(t testing.TB, target string, key ...string) (int, string) {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: eventually.Patience}
-	resp, err := c.Get(target)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range key {
+		req.Header.Set("Authorization", "Bearer "+k)
+	}
+	resp, err := c.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func call(t testing.TB, ctx context.Context, method, target string, body any) (a
 	if err != nil {
 		return answer{}, err
 	}
-	req.Header.Set("Authorization", "Bearer dev-app")
+	req.Header.Set("Authorization", "Bearer "+keyOf(t, req.URL.Host))
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

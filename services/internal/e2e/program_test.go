@@ -18,6 +18,7 @@ import (
 
 	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
+	"github.com/octopay/octopay/services/internal/boottest"
 )
 
 // binaries builds the production programs, once for all tests of this package, and
@@ -51,7 +52,23 @@ func environment(t testing.TB, s *localstack.Stack) []string {
 	}
 	return append(os.Environ(),
 		"OCTOPAY_MAP_FILE="+path, "OCTOPAY_DB_USER="+s.User, "OCTOPAY_DB_PASSWORD="+s.Password,
-		"OCTOPAY_NATS_URL="+s.NATSURL)
+		"OCTOPAY_NATS_URL="+s.NATSURL, keyVariable+boottest.Key(t, s))
+}
+
+// keyVariable holds the key of an app, for whoever asks a program with this environment.
+const keyVariable = "E2E_KEY="
+
+// keys are these keys by the program's host.
+var keys sync.Map
+
+func keyOf(t testing.TB, host string) string {
+	t.Helper()
+	key, ok := keys.Load(host)
+	if !ok {
+		t.Errorf("nobody knows a key for %s", host)
+		return ""
+	}
+	return key.(string)
 }
 
 // A program is a process of ours that a test runs.
@@ -127,6 +144,11 @@ func start(t testing.TB, name string, env []string) *program {
 				p.ops = "http://" + a[1]
 			} else {
 				p.api = "http://" + a[1]
+				for _, pair := range env {
+					if key, is := strings.CutPrefix(pair, keyVariable); is {
+						keys.Store(a[1], key)
+					}
+				}
 			}
 		case <-p.done:
 			t.Fatalf("%s ended at start: %v\n%s", name, p.err, p.tail())

@@ -26,6 +26,7 @@ type Front struct {
 	Shards   func() *shardmap.Map // the map in use
 	Store    ordersvc.Store
 	Mirror   mirror.Reader
+	Keys     httpapi.Keys
 	Leases   lease.Table
 	Ready    *boot.Readiness
 	Registry *prometheus.Registry
@@ -63,7 +64,7 @@ func (f Front) Run(ctx context.Context) error {
 		},
 	})
 	api, err := httpapi.New(httpapi.Config{
-		Orders: service, Mirror: f.Mirror, Registry: f.Registry, Logger: f.Log, LocalHostsOnly: f.LocalHostsOnly,
+		Orders: service, Mirror: f.Mirror, Keys: f.Keys, Registry: f.Registry, Logger: f.Log, LocalHostsOnly: f.LocalHostsOnly,
 	})
 	if err != nil {
 		return err

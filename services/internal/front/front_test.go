@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/octopay/octopay/auth"
 	"io"
 	"log/slog"
 	"net"
@@ -65,10 +66,11 @@ func shards(t *testing.T) *shardmap.Map {
 func start(t *testing.T, store ordersvc.Store, leases lease.Table) (base string, ready *boot.Readiness, serving <-chan net.Addr, stop func() error) {
 	t.Helper()
 	listening := make(addresses, 1)
+	keys, _ := auth.Development(true)
 	program := boot.NewProgram(slog.New(slog.NewJSONHandler(listening, nil)), boot.Shared{})
 	served := make(chan net.Addr, 1)
 	f := front.Front{
-		Shards: func() *shardmap.Map { return shards(t) }, Store: store, Mirror: mirror.NewMemory(shards(t)), Leases: leases,
+		Shards: func() *shardmap.Map { return shards(t) }, Store: store, Mirror: mirror.NewMemory(shards(t)), Leases: leases, Keys: keys,
 		Ready: program.Ready, Registry: program.Registry, Log: program.Log, Addr: "127.0.0.1:0", Grace: eventually.Patience,
 		Serving: func(a net.Addr) { served <- a },
 	}
@@ -94,8 +96,14 @@ func (a addresses) Write(line []byte) (int, error) {
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: eventually.Patience}
 
 func create(base, number string) (int, string, error) {
-	resp, err := client.Post(base+"/v1/orders", "application/json", strings.NewReader(
+	req, err := http.NewRequest(http.MethodPost, base+"/v1/orders", strings.NewReader(
 		`{"uid":"9527","bid":"1001","out_trade_no":"`+number+`","amount":1,"currency":"CNY","subject":"x"}`))
+	if err != nil {
+		return 0, "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer dev-app")
+	resp, err := client.Do(req)
 	if err != nil {
 		return 0, "", err
 	}
@@ -159,7 +167,12 @@ func TestTheEndWaitsForWhatWasAccepted(t *testing.T) {
 func TestWithoutAWorkerNumberAllButCreatesIsServed(t *testing.T) {
 	base, ready, _, stop := start(t, memstore.New(memstore.Config{}), none{lease.NewMemory(time.Now)})
 	get := func(path string) (status int) {
-		resp, err := client.Get(base + path)
+		req, err := http.NewRequest(http.MethodGet, base+path, nil)
+		if err != nil {
+			return 0
+		}
+		req.Header.Set("Authorization", "Bearer dev-app")
+		resp, err := client.Do(req)
 		if err != nil {
 			return 0
 		}

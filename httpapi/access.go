@@ -1,0 +1,73 @@
+package httpapi
+
+import (
+	"errors"
+	"time"
+
+	"github.com/octopay/octopay/auth"
+	"github.com/octopay/octopay/httpapi/problem"
+)
+
+// Keys say who calls; auth.Keyring does.
+type Keys interface {
+	// Verify returns whose key a text is, auth.ErrUnauthenticated or auth.ErrUnavailable.
+	Verify(text string) (auth.Key, error)
+	// VerifySignature makes sure that what a key sent is signed, if it has to be.
+	VerifySignature(key auth.Key, h auth.Signature, orderID string, body []byte, now time.Time) error
+}
+
+// roles are who may make a call, a bit for each.
+type roles uint8
+
+const (
+	public   roles = 0 // whoever asks, with or without a key
+	app            = roles(1 << auth.App)
+	merchant       = roles(1 << auth.Merchant)
+	channel        = roles(1 << auth.Channel)
+	ops            = roles(1 << auth.Ops)
+)
+
+func (r roles) has(role auth.Role) bool { return r&(1<<role) != 0 }
+
+// authenticate finds out whose key was sent.
+func (c *call) authenticate() error {
+	var key string
+	if sent := c.r.Header["Authorization"]; len(sent) == 1 {
+		key, _ = auth.Bearer(sent[0])
+	}
+	var err error
+	c.key, err = c.api.config.Keys.Verify(key)
+	if errors.Is(err, auth.ErrUnauthenticated) {
+		c.w.Header()["Www-Authenticate"] = bearer
+	}
+	return err
+}
+
+var bearer = []string{"Bearer"}
+
+// signed makes sure that a payment result comes from its channel.
+func (c *call) signed(body []byte) error {
+	h := c.r.Header
+	return c.api.config.Keys.VerifySignature(c.key, auth.Signature{
+		ID: h.Get("webhook-id"), Timestamp: h.Get("webhook-timestamp"), Signature: h.Get("webhook-signature"),
+	}, c.params[0], body, time.Now())
+}
+
+// own refuses what a merchant says of another merchant.
+func (c *call) own(bid int64) error {
+	if c.key.Role == auth.Merchant && c.key.BID != bid {
+		return &problem.Problem{Code: problem.ScopeDenied}
+	}
+	return nil
+}
+
+// sees reports whether an order of this merchant is there for who calls.
+func (c *call) sees(bid int64) bool { return c.key.Role != auth.Merchant || c.key.BID == bid }
+
+// mayRefund refuses keys of an app that weren't made to refund.
+func (c *call) mayRefund() error {
+	if !c.key.Refunds {
+		return &problem.Problem{Code: problem.ScopeDenied}
+	}
+	return nil
+}
