@@ -12,6 +12,7 @@ import (
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/lane"
 	"github.com/octopay/octopay/ordersvc"
+	"github.com/octopay/octopay/payconfig"
 )
 
 // calls are one request to each call that asks the stores.
@@ -158,4 +159,15 @@ func TestAPanicIsAnswered500AndTheServiceGoesOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What the config doesn't allow is answered with its code.
+func TestCreatesThatTheConfigDoesNotAllow(t *testing.T) {
+	s := start(t)
+	s.orders.err = payconfig.ErrMerchantNotFound
+	s.create(body()).is(404, "merchant_not_found")
+	s.orders.err = payconfig.ErrMerchantDisabled
+	s.create(body()).is(403, "merchant_disabled")
+	s.orders.err = payconfig.ErrCurrencyUnsupported
+	s.create(body()).is(422, "currency_unsupported")
 }

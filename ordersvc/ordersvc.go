@@ -56,6 +56,7 @@ type Service struct {
 	ids       IDs
 	alarm     func(idgen.ID)
 	available func(database int) error
+	policy    func(bid int64, currency string) error
 	creates   []*lane.Lane[schema.Order, Result] // by database - 1
 	changes   []*lane.Lane[Change, Changed]      // the same
 }
@@ -73,6 +74,9 @@ type Config struct {
 	// without asking it; nil if it does. Then orders don't queue for it. No function:
 	// they all do.
 	Available func(database int) error
+	// Policy returns why a merchant gets no new order in this currency; nil: it does. It
+	// doesn't stop a repeat of a create that happened. No function: all do.
+	Policy func(bid int64, currency string) error
 }
 
 // mintMax is how many ids one create may use up on duplicates.
@@ -86,12 +90,15 @@ const beginMax = 2500 * time.Millisecond
 // runs. shards returns the map in use, which may become another one of the same size: a
 // database keeps its lane, and its gate, wherever it moves.
 func NewService(shards func() *shardmap.Map, store Store, ids IDs, c Config) *Service {
-	s := &Service{shards: shards, store: store, ids: ids, alarm: c.DuplicateID, available: c.Available}
+	s := &Service{shards: shards, store: store, ids: ids, alarm: c.DuplicateID, available: c.Available, policy: c.Policy}
 	if s.alarm == nil {
 		s.alarm = func(idgen.ID) {}
 	}
 	if s.available == nil {
 		s.available = func(int) error { return nil }
+	}
+	if s.policy == nil {
+		s.policy = func(int64, string) error { return nil }
 	}
 	// Changes have gates of their own: they wait for locks, and new orders not for them.
 	creates, changes := map[string]*lane.Gate{}, map[string]*lane.Gate{}
@@ -125,8 +132,8 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 // Create makes an order, or returns the one that the same request made before. What isn't
-// known when ctx ends is ErrUnknown. Errors: that, *ReusedError, ErrNoWorker,
-// lane.ErrFull, lane.ErrWait, lane.ErrClosed, cluster.ErrUnavailable, or a fault.
+// known when ctx ends is ErrUnknown. Errors: that, *ReusedError, what Config.Policy
+// returned, ErrNoWorker, lane.ErrFull, lane.ErrWait, lane.ErrClosed, cluster.ErrUnavailable, or a fault.
 func (s *Service) Create(ctx context.Context, n New) (Created, error) {
 	e := s.enter(n, s.ids.Next)
 	begin, cancel := context.WithTimeout(ctx, beginMax)
@@ -161,11 +168,15 @@ type entered struct {
 	database int
 	ticket   lane.Ticket[schema.Order, Result]
 	err      error // why it isn't
+	refused  error // the policy's: it may have happened before
 }
 
 // enter gives n an id and puts it into its lane.
 func (s *Service) enter(n New, mint func(uid int64) (idgen.ID, error)) (e entered) {
 	e.database = s.shards().Locate(n.UID).Database
+	if e.refused = s.policy(n.BID, n.Currency); e.refused != nil {
+		return e
+	}
 	if e.id, e.err = mint(n.UID); e.err != nil {
 		e.err = fmt.Errorf("%w: %w", ErrNoWorker, e.err)
 		return e
@@ -182,6 +193,9 @@ func (s *Service) enter(n New, mint func(uid int64) (idgen.ID, error)) (e entere
 // await waits for what becomes of a create. If another order has its id it is given
 // another one.
 func (s *Service) await(begin, end context.Context, n New, e entered) (Created, error) {
+	if e.refused != nil {
+		return s.repeat(end, n, e.refused)
+	}
 	for tries := 1; ; tries++ {
 		if e.err != nil {
 			return Created{}, e.err
@@ -206,6 +220,20 @@ func (s *Service) await(begin, end context.Context, n New, e entered) (Created, 
 			return Created{Order: r.Order, Replayed: r.Taken}, nil
 		}
 	}
+}
+
+// repeat answers a create that may not be made any more, if it was made before.
+func (s *Service) repeat(ctx context.Context, n New, refused error) (Created, error) {
+	o, err := s.Find(ctx, n.Key)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return Created{}, refused
+	case err != nil:
+		return Created{}, err
+	case !n.made(o):
+		return Created{}, &ReusedError{OrderID: o.OrderID(), Status: o.Status}
+	}
+	return Created{Order: o, Replayed: true}, nil
 }
 
 // Change does an operation on an order. What isn't known when ctx ends is ErrUnknown.

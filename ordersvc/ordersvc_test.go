@@ -250,3 +250,53 @@ type journaled struct {
 func (j journaled) Journal(context.Context, shardmap.Location, int64) ([]schema.Entry, error) {
 	return j.entries, nil
 }
+
+// The policy stops new orders; a create that happened is answered whatever it says now.
+func TestThePolicyStopsNewOrdersAlone(t *testing.T) {
+	var refusal error
+	ids := &scripted{snowflakes: []int64{snowflake(1, 0), snowflake(1, 1), snowflake(1, 2)}}
+	s := ordersvc.NewService(fixed(shards(t)), memstore.New(memstore.Config{}), ids, ordersvc.Config{
+		Policy: func(bid int64, currency string) error {
+			if bid == 1001 && currency == "CNY" {
+				return refusal
+			}
+			return nil
+		},
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() { _ = s.Run(ctx) })
+	defer run.Wait()
+	defer stop()
+	first, err := s.Create(t.Context(), newOrder("first"))
+	if err != nil || first.Replayed {
+		t.Fatal(first, err)
+	}
+	refusal = errors.New("disabled")
+	for _, again := range []ordersvc.Outcome{one(s.Create(t.Context(), newOrder("first"))), s.CreateAll(t.Context(), []ordersvc.New{newOrder("first")})[0]} {
+		if again.Err != nil || !again.Replayed || again.Order != first.Order {
+			t.Errorf("the repeat: %+v", again)
+		}
+	}
+	other := newOrder("first")
+	other.Amount++
+	var reused *ordersvc.ReusedError
+	if _, err := s.Create(t.Context(), other); !errors.As(err, &reused) || reused.OrderID != first.Order.OrderID() {
+		t.Errorf("another amount: %v", err)
+	}
+	if _, err := s.Create(t.Context(), newOrder("second")); !errors.Is(err, refusal) {
+		t.Errorf("a new order: %v", err)
+	}
+	dollars := newOrder("dollars")
+	dollars.Currency = "USD"
+	if _, err := s.Create(t.Context(), dollars); err != nil {
+		t.Errorf("what the policy allows: %v", err)
+	}
+	if n := len(ids.snowflakes); n != 1 {
+		t.Errorf("%d ids are left", n)
+	}
+}
+
+func one(c ordersvc.Created, err error) ordersvc.Outcome {
+	return ordersvc.Outcome{Created: c, Err: err}
+}

@@ -21,6 +21,7 @@ const (
 	SignatureInvalid
 	TimestampSkew
 	ScopeDenied
+	MerchantDisabled
 	NotFound
 	OrderNotFound
 	RefundNotFound
@@ -42,6 +43,7 @@ const (
 	URITooLong
 	UnsupportedMediaType
 	Misdirected
+	CurrencyUnsupported
 	CurrencyMismatch
 	AmountMismatch
 	RefundExceedsPaid
@@ -74,12 +76,13 @@ var table = [Codes]struct {
 		"A payment result of this key is signed: see webhook-id, webhook-timestamp and webhook-signature. Nothing was written."},
 	{"timestamp_skew", 401, "The signature's time is too far off", "webhook-timestamp must be within 300 seconds of this server's clock. Nothing was written."},
 	{"scope_denied", 403, "The key may not do that", "The key's role has not this call, or the object is not its merchant's. Nothing was written."},
+	{"merchant_disabled", 403, "The merchant gets no new orders", "The merchant is disabled. Orders that it has go on. Nothing was written."},
 	{"not_found", 404, "No such path", "No call has this path. Paths have no trailing or double slash, no segment . or .., and need no escaping."},
 	{"order_not_found", 404, "No such order",
 		"No order has this identity now. A create that is still under way may make one."},
 	{"refund_not_found", 404, "No such refund", "The order has no refund under this number."},
 	{"unapplied_payment_not_found", 404, "No such unapplied payment", "The order has no unapplied payment under this number."},
-	{"merchant_not_found", 404, "No such merchant", "There is no such merchant for this key."},
+	{"merchant_not_found", 404, "No such merchant", "This key sees no such merchant, or there is none."},
 	{"method_not_allowed", 405, "The path does not have this method", "The header Allow lists the methods of this path."},
 	{"request_timeout", 408, "The request came too slowly", "The body did not arrive in time. Nothing was written; send it again."},
 	{"out_trade_no_reused", 409, "The out_trade_no is taken",
@@ -101,6 +104,7 @@ var table = [Codes]struct {
 	{"unsupported_media_type", 415, "The body has an unsupported form",
 		"A body is application/json in UTF-8, without any Content-Encoding. Nothing was written."},
 	{"misdirected", 421, "This server does not serve that host", "Only local host names are served here."},
+	{"currency_unsupported", 422, "The currency is not enabled", "This merchant doesn't take the currency. Nothing was written."},
 	{"currency_mismatch", 422, "Another currency was paid",
 		"The order's currency is another. The money that came is kept as an unapplied payment, to be refunded or voided."},
 	{"amount_mismatch", 422, "Another amount was paid",

@@ -8,6 +8,7 @@ import (
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/lane"
 	"github.com/octopay/octopay/ordersvc"
+	"github.com/octopay/octopay/payconfig"
 )
 
 // From returns how to answer err, the error of a call that may have written (write)
@@ -63,11 +64,15 @@ func From(err error, write bool) *Problem {
 	return &Problem{Code: Internal, Cause: err}
 }
 
-// refused are the answers to changes that an order can't have.
+// refused are the answers to creates that the config doesn't allow, and to changes that an
+// order can't have.
 var refused = []struct {
 	err  error
 	code Code
 }{
+	{payconfig.ErrMerchantNotFound, MerchantNotFound},
+	{payconfig.ErrMerchantDisabled, MerchantDisabled},
+	{payconfig.ErrCurrencyUnsupported, CurrencyUnsupported},
 	{ordersvc.ErrAlreadyPaid, OrderAlreadyPaid},
 	{ordersvc.ErrNotPaid, OrderNotPaid},
 	{ordersvc.ErrClosed, OrderClosed},

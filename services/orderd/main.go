@@ -17,6 +17,7 @@ import (
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/lease"
 	"github.com/octopay/octopay/ordersvc/mysqlstore"
+	"github.com/octopay/octopay/payconfig"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/services/internal/front"
 	"github.com/octopay/octopay/shardmap"
@@ -77,15 +78,24 @@ func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
 		}
 		keys := auth.New(auth.Config{Store: auth.NewStore(databases.Meta(), masters), Masters: masters, File: c.KeysFile, Log: program.Log})
 		program.Registry.MustRegister(keys)
+		var config *payconfig.Watch
+		if err := boot.Until(ctx, program.Log, "the payment config", func(ctx context.Context) (err error) {
+			config, err = payconfig.Follow(ctx, payconfig.NewStore(databases.Meta()), program.Log)
+			return err
+		}); err != nil {
+			return errors.Join(err, databases.Close())
+		}
+		program.Registry.MustRegister(config)
 		store := mysqlstore.New(databases)
 		f := front.Front{
 			Shards: databases.Map, Store: store, Mirror: mirror.NewSQL(databases), Keys: keys,
 			Leases:    lease.NewSQL(databases.Meta()),
+			Policy:    func(bid int64, currency string) error { return config.Snapshot().AllowCreate(bid, currency) },
 			Available: func(n int) error { return databases.Database(shardmap.UID, n).Writable() },
 			Ready:     program.Ready, Registry: program.Registry, Log: program.Log,
 			Addr: c.Addr, Grace: c.Grace, AtOnce: c.AtOnce,
 		}
-		err = boot.Run(ctx, program.Handles(databases), boot.Part{Name: "keys", Run: keys.Run}, program.Awaiting("the API keys", keys.Known), boot.Part{Name: "front", Run: f.Run})
+		err = boot.Run(ctx, program.Handles(databases), boot.Part{Name: "keys", Run: keys.Run}, boot.Part{Name: "payment config", Run: config.Run}, program.Awaiting("the API keys", keys.Known), boot.Part{Name: "front", Run: f.Run})
 		return errors.Join(err, store.Close(), databases.Close())
 	}})
 }

@@ -37,6 +37,8 @@ type Front struct {
 	// Available returns why a uid database takes no writes now, see ordersvc.Config; nil:
 	// they all do.
 	Available func(database int) error
+	// Policy returns why a merchant gets no new order, see ordersvc.Config; nil: all do.
+	Policy func(bid int64, currency string) error
 	// LocalHostsOnly refuses requests to a Host that isn't this machine.
 	LocalHostsOnly bool
 	// Serving is called when all requests are served, with the address; nil: not called.
@@ -58,6 +60,7 @@ func (f Front) Run(ctx context.Context) error {
 		Changes:   lane.Config{Observe: metrics.batches("changes")},
 		AtOnce:    f.AtOnce,
 		Available: f.Available,
+		Policy:    f.Policy,
 		DuplicateID: func(id idgen.ID) {
 			metrics.duplicates.Inc()
 			f.Log.Error("duplicate_id: two processes use one worker number", "order_id", id.String(), "worker", id.Worker())
