@@ -63,13 +63,6 @@ type entry struct {
 // now returns the meta database's time at t of our clock.
 func (s *snapshot) now(t time.Time) time.Time { return s.readAt.Add(t.Sub(s.sentAt)) }
 
-// Known reports whether keys can be told from each other now: they were read, and not too
-// long ago.
-func (k *Keyring) Known() bool {
-	s := k.snapshot.Load()
-	return s != nil && !s.tooOld(time.Now())
-}
-
 // Verify returns whose key a text is. See VerifyAt.
 func (k *Keyring) Verify(text string) (Key, error) { return k.VerifyAt(time.Now(), text) }
 

@@ -48,7 +48,7 @@ func BenchmarkServe(b *testing.B) {
 		{"unmatched", "GET", "/nowhere", "", nil},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			api, err := New(Config{Orders: instant{err: bc.err}, Mirror: nowhere{}, Logger: slog.New(slog.NewJSONHandler(io.Discard, nil))})
+			api, err := New(Config{Orders: instant{err: bc.err}, Mirror: nowhere{}, Keys: devKeys(), Logger: slog.New(slog.NewJSONHandler(io.Discard, nil))})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -59,6 +59,7 @@ func BenchmarkServe(b *testing.B) {
 			}
 			r.RequestURI = bc.path
 			r.Header["Content-Type"] = typeJSON
+			r.Header["Authorization"] = []string{"Bearer dev-app"}
 			r.ContentLength = int64(len(bc.body))
 			w := discard{http.Header{}}
 			b.ReportAllocs()

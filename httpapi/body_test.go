@@ -159,7 +159,7 @@ func (s *service) hear(in *bufio.Reader, method string) answer {
 }
 
 func post(length int, headers ...string) string {
-	return fmt.Sprintf("POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n",
+	return fmt.Sprintf("POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n",
 		length, strings.Join(headers, ""))
 }
 
@@ -206,7 +206,7 @@ func TestABodyThatEndsEarlyIs400(t *testing.T) {
 	s.hear(in, "POST").is(400, "malformed_json")
 
 	conn, in = s.raw()
-	chunked := "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
+	chunked := "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
 	s.say(conn, in, "POST", chunked).is(400, "malformed_json")
 	if s.orders.calls > 0 {
 		t.Error("something was written")
@@ -233,11 +233,11 @@ func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
 		status     int
 		code       string
 	}{
-		{"a path that there isn't", "POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n", 404, "not_found"},
-		{"a method that there isn't", "PUT /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n", 405, "method_not_allowed"},
-		{"a type that isn't JSON", "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n", 415, "unsupported_media_type"},
+		{"a path that there isn't", "POST /nowhere HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Length: 100\r\n\r\n", 404, "not_found"},
+		{"a method that there isn't", "PUT /v1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Length: 100\r\n\r\n", 405, "method_not_allowed"},
+		{"a type that isn't JSON", "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Length: 100\r\n\r\n", 415, "unsupported_media_type"},
 		{"a body that is too large", post(bodyMax + 1), 413, "body_too_large"},
-		{"a GET with a body", "GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "invalid_parameter"},
+		{"a GET with a body", "GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "invalid_parameter"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			conn, in := s.raw()

@@ -231,7 +231,7 @@ func start(t *testing.T, change ...func(*Config)) *service {
 	t.Cleanup(server.Close)
 	s.url = server.URL
 	s.client = &http.Client{
-		Transport:     openapitest.Transport(t, server.Client().Transport),
+		Transport:     keyed{openapitest.Transport(t, server.Client().Transport)},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s
@@ -265,9 +265,10 @@ func (s *service) send(method, path, body string, headers ...string) answer {
 	return s.do(req)
 }
 
-// do sends a request, with the key of a role that may, unless it has one.
-func (s *service) do(req *http.Request) answer {
-	s.t.Helper()
+// keyed sends requests with the key of a role that may, unless they have one.
+type keyed struct{ http.RoundTripper }
+
+func (k keyed) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Header["Authorization"] == nil {
 		key := "dev-app"
 		switch p := req.URL.Path; {
@@ -276,8 +277,14 @@ func (s *service) do(req *http.Request) answer {
 		case strings.HasSuffix(p, "/void"):
 			key = "dev-ops"
 		}
+		req = req.Clone(req.Context())
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
+	return k.RoundTripper.RoundTrip(req)
+}
+
+func (s *service) do(req *http.Request) answer {
+	s.t.Helper()
 	res, err := s.client.Do(req)
 	if err != nil {
 		s.t.Fatal(err)

@@ -62,7 +62,7 @@ func inFakeTime(t *testing.T, f func(t *testing.T, s *service, p *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{t: t, orders: &fakeOrders{journal: map[int64][]schema.Entry{}}, log: &syncBuffer{}, registry: prometheus.NewRegistry()}
 		log := slog.New(slog.NewJSONHandler(s.log, nil))
-		api, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Registry: s.registry, Logger: log, LocalHostsOnly: true})
+		api, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Keys: devKeys(), Registry: s.registry, Logger: log, LocalHostsOnly: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,8 +91,8 @@ func announcements() (all []announcement) {
 	bodies := []string{"Content-Length: 100\r\n", "Content-Length: 65536\r\n", "Content-Length: 65537\r\n", "Content-Length: 100000\r\n",
 		"Content-Length: 1000000\r\n", "Content-Length: 9223372036854775807\r\n", "Transfer-Encoding: chunked\r\n",
 		"Content-Length: 100\r\nExpect: 100-continue\r\n", "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n"}
-	headers := []string{"Host: localhost\r\n", "Host: evil.example\r\n", "Host: localhost\r\nContent-Type: application/json\r\n",
-		"Host: localhost\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\n"}
+	headers := []string{"Host: localhost\r\nAuthorization: Bearer dev-app\r\n", "Host: evil.example\r\n", "Host: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Type: application/json\r\n",
+		"Host: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\n"}
 	for _, path := range paths {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "BREW"} {
 			for _, announced := range bodies {
@@ -179,7 +179,7 @@ func TestWhatTheServerRefusesByItselfHoldsNoConnection(t *testing.T) {
 		for _, announced := range []string{"Content-Length: 100\r\n", "Transfer-Encoding: chunked\r\n", "Content-Length: 1000000\r\n"} {
 			conn, in := p.dial()
 			began := time.Now()
-			if _, err := io.WriteString(conn, "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nExpect: 200-maybe\r\n"+announced+"\r\n"); err != nil {
+			if _, err := io.WriteString(conn, "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nExpect: 200-maybe\r\n"+announced+"\r\n"); err != nil {
 				t.Fatal(err)
 			}
 			if res := heard(t, in, "POST"); res.StatusCode != 417 || !res.Close {
@@ -200,7 +200,7 @@ func TestATrickleDoesNotHoldARefusedConnection(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, s *service, p *pipes) {
 		conn, in := p.dial()
 		began := time.Now()
-		if _, err := io.WriteString(conn, "POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(conn, "POST /nope HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Length: 100000\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		if res := heard(t, in, "POST"); res.StatusCode != 404 {
@@ -245,9 +245,9 @@ func TestAShutdownDoesNotWaitForBodiesThatNeverCome(t *testing.T) {
 // Nor for clients that ask on and on, and receive nothing.
 func TestAClientThatReceivesNothingHoldsNoConnectionAndNoShutdown(t *testing.T) {
 	for _, ask := range []string{
-		"GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		"HEAD /nope HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		"POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n",
+		"GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\n\r\n",
+		"HEAD /nope HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\n\r\n",
+		"POST /nope HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Length: 100\r\n\r\n",
 		post(len(body())) + body(),
 	} {
 		inFakeTime(t, func(t *testing.T, s *service, p *pipes) {
@@ -291,7 +291,7 @@ func TestTheOpsListenerIsNotHeldByBodies(t *testing.T) {
 			for _, method := range []string{"GET", "POST", "BREW"} {
 				for _, announced := range []string{"Content-Length: 100", "Content-Length: 100000", "Transfer-Encoding: chunked"} {
 					conn, in := p.dial()
-					head := method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + announced + "\r\n\r\n"
+					head := method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\n" + announced + "\r\n\r\n"
 					if _, err := io.WriteString(conn, head); err != nil {
 						t.Fatal(err)
 					}
@@ -322,7 +322,7 @@ func TestAKeptConnectionInheritsNoDeadline(t *testing.T) {
 			return heard(t, in, text[:strings.IndexByte(text, ' ')])
 		}
 		good, bad := body(), body("amount", "0")
-		chunked := "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" +
+		chunked := "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" +
 			fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(good), good)
 		for i, step := range []struct {
 			text   string
@@ -331,11 +331,11 @@ func TestAKeptConnectionInheritsNoDeadline(t *testing.T) {
 			{post(len(good)) + good, 201},
 			{post(len(good)) + good, 200},
 			{post(len(bad)) + bad, 400},
-			{"GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\n\r\n", 200},
-			{"POST /nope HTTP/1.1\r\nHost: localhost\r\n\r\n", 404},
-			{"POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", 404},
+			{"GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\n\r\n", 200},
+			{"POST /nope HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\n\r\n", 404},
+			{"POST /nope HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Length: 0\r\n\r\n", 404},
 			{chunked, 200},
-			{"GET /nope HTTP/1.1\r\nHost: localhost\r\n\r\n", 404},
+			{"GET /nope HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\n\r\n", 404},
 			{post(len(good), "Expect: 100-continue\r\n") + good, 200},
 			{post(len(good)) + good, 200},
 		} {
@@ -393,9 +393,9 @@ func TestWhoSendsABodyThatIsTooLargeBeforeReadingSeesTheAnswer(t *testing.T) {
 		code       string
 	}{
 		{"too large", post(size), 413, "body_too_large"},
-		{"a path that there isn't", "POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20971520\r\n\r\n", 404, "not_found"},
-		{"another type", "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 20971520\r\n\r\n", 415, "unsupported_media_type"},
-		{"too large, in chunks", "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n", 413, "body_too_large"},
+		{"a path that there isn't", "POST /nope HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Length: 20971520\r\n\r\n", 404, "not_found"},
+		{"another type", "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Type: text/csv\r\nContent-Length: 20971520\r\n\r\n", 415, "unsupported_media_type"},
+		{"too large, in chunks", "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n", 413, "body_too_large"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := start(t)
@@ -439,7 +439,7 @@ func TestTheRestOfARefusedBodyIsNotTakenWithoutEnd(t *testing.T) {
 		most       int // bytes that are taken, without those that wait in the sockets
 	}{
 		{"announced", post(lingerMax + 1), chunk, 0},
-		{"in chunks", "POST /nope HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", chunked, lingerMax + 256<<10},
+		{"in chunks", "POST /nope HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nTransfer-Encoding: chunked\r\n\r\n", chunked, lingerMax + 256<<10},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			const sockets = 16 << 20
@@ -471,9 +471,9 @@ func TestConnectionsWithBodiesThatNeverComeAreClosedAndShutDown(t *testing.T) {
 	var all []*bufio.Reader
 	for range 50 {
 		for _, head := range []string{
-			"POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n",
-			"POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n",
-			"GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+			"POST /nope HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Length: 100\r\n\r\n",
+			"POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nContent-Length: 100\r\n\r\n",
+			"GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nTransfer-Encoding: chunked\r\n\r\n",
 			post(100000),
 		} {
 			conn, in := s.raw()

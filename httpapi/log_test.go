@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/octopay/octopay/internal/eventually"
+	"github.com/octopay/octopay/auth"
 	"github.com/octopay/octopay/lane"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -41,7 +42,7 @@ func (s *service) settled(msg string, n int) []map[string]any {
 }
 
 func TestTheAccessLogHasTheseFieldsAndNoOthers(t *testing.T) {
-	s := start(t)
+	s := start(t, func(c *Config) { c.Keys = &fakeKeys{keys: map[string]auth.Key{"dev-app": {ID: "a1", Role: auth.App}}} })
 	made := s.send("POST", "/v1/orders", body(), "X-Request-Id", "r-1", "Authorization", "Bearer dev-app")
 	s.get("/v1/orders/abc", "X-Request-Id", "r-2")
 	s.send("BREW", "/nowhere", "", "X-Request-Id", "r-3")
@@ -61,9 +62,15 @@ func TestTheAccessLogHasTheseFieldsAndNoOthers(t *testing.T) {
 		{"DEBUG", "/v1/orders", "POST", "overloaded", 503, false},
 	} {
 		l := lines[i]
-		fields := common
+		fields := slices.Clone(common)
+		if want.route != "unmatched" { // before that nobody has asked for a key
+			fields = append(fields, "key_id")
+			if l["key_id"] != "a1" {
+				t.Errorf("%v", l)
+			}
+		}
 		if want.order {
-			fields = append(slices.Clone(common), "order_id")
+			fields = append(fields, "order_id")
 			if l["order_id"] != made.object()["order_id"] || l["bytes"] != float64(len(made.body)) {
 				t.Errorf("%v", l)
 			}
@@ -190,13 +197,16 @@ func TestAFloodOfMadeUpPathsMethodsAndNamesGrowsNoMetrics(t *testing.T) {
 
 func TestTwoAPIsCannotShareARegistry(t *testing.T) {
 	s := start(t)
-	if _, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Registry: s.registry}); err == nil {
+	if _, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Keys: devKeys(), Registry: s.registry}); err == nil {
 		t.Error("it would count for the other")
 	}
-	if _, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Registry: prometheus.NewRegistry()}); err != nil {
+	if _, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Keys: devKeys(), Registry: prometheus.NewRegistry()}); err != nil {
 		t.Error(err)
 	}
-	if _, err := New(Config{Orders: s.orders}); err == nil {
+	if _, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}}); err == nil {
+		t.Error("an API without keys")
+	}
+	if _, err := New(Config{Orders: s.orders, Keys: devKeys()}); err == nil {
 		t.Error("an API without a mirror")
 	}
 }

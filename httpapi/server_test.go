@@ -23,7 +23,7 @@ func TestAServerHasALimitForEverything(t *testing.T) {
 func TestHeadersThatAreTooLargeAreRefused(t *testing.T) {
 	s := start(t)
 	conn, in := s.raw()
-	if got := s.say(conn, in, "GET", "GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\nX-Padding: "+strings.Repeat("x", 64<<10)+"\r\n\r\n"); got.status != 431 {
+	if got := s.say(conn, in, "GET", "GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\nX-Padding: "+strings.Repeat("x", 64<<10)+"\r\n\r\n"); got.status != 431 {
 		t.Errorf("headers of 64 KiB are answered %d", got.status)
 	}
 }
@@ -31,7 +31,7 @@ func TestHeadersThatAreTooLargeAreRefused(t *testing.T) {
 func TestOptionsOfTheWholeServerIsAPathThatThereIsNot(t *testing.T) {
 	s := start(t)
 	conn, in := s.raw()
-	s.say(conn, in, "OPTIONS", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n").is(404, "not_found")
+	s.say(conn, in, "OPTIONS", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\n\r\n").is(404, "not_found")
 }
 
 func TestWhileDrainingNewRequestsAreRefusedAndThoseUnderWayFinish(t *testing.T) {
@@ -133,7 +133,7 @@ func TestWhileDrainingAnAnswerToAGETEndsItsConnection(t *testing.T) {
 	s := start(t)
 	conn, in := s.raw()
 	s.api.Drain()
-	got := s.say(conn, in, "GET", "GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\n\r\n").is(503, "draining")
+	got := s.say(conn, in, "GET", "GET /v1/users/1/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer dev-app\r\n\r\n").is(503, "draining")
 	if got.header.Get("Connection") != "close" {
 		t.Errorf("the answer to a GET keeps its connection: %v", got.header)
 	}

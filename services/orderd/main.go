@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/octopay/octopay/auth"
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/lease"
 	"github.com/octopay/octopay/ordersvc/mysqlstore"
@@ -72,12 +71,10 @@ func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
-		masters, err := c.Masters()
+		keys, following, err := program.Keys(databases, c.KeysFile)
 		if err != nil {
 			return errors.Join(err, databases.Close())
 		}
-		keys := auth.New(auth.Config{Store: auth.NewStore(databases.Meta(), masters), Masters: masters, File: c.KeysFile, Log: program.Log})
-		program.Registry.MustRegister(keys)
 		var config *payconfig.Watch
 		if err := boot.Until(ctx, program.Log, "the payment config", func(ctx context.Context) (err error) {
 			config, err = payconfig.Follow(ctx, payconfig.NewStore(databases.Meta()), program.Log)
@@ -95,7 +92,7 @@ func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
 			Ready:     program.Ready, Registry: program.Registry, Log: program.Log,
 			Addr: c.Addr, Grace: c.Grace, AtOnce: c.AtOnce,
 		}
-		err = boot.Run(ctx, program.Handles(databases), boot.Part{Name: "keys", Run: keys.Run}, boot.Part{Name: "payment config", Run: config.Run}, program.Awaiting("the API keys", keys.Known), boot.Part{Name: "front", Run: f.Run})
+		err = boot.Run(ctx, program.Handles(databases), following, boot.Part{Name: "payment config", Run: config.Run}, boot.Part{Name: "front", Run: f.Run})
 		return errors.Join(err, store.Close(), databases.Close())
 	}})
 }

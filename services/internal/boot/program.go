@@ -182,22 +182,3 @@ func LoopbackOnly(addresses map[string]string) error {
 	}
 	return errors.Join(faults...)
 }
-
-// Awaiting is the part that says that the program isn't ready before is says so. It waits
-// beside all others, and ends with them.
-func (p *Program) Awaiting(what string, is func() bool) Part {
-	p.Ready.Waiting(what)
-	return Part{what, func(ctx context.Context) error {
-		err := Until(ctx, p.Log, what, func(context.Context) error {
-			if !is() {
-				return errors.New("not there yet")
-			}
-			return nil
-		})
-		if err == nil {
-			p.Ready.Arrived(what)
-			<-ctx.Done()
-		}
-		return ctx.Err()
-	}}
-}

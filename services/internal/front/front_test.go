@@ -197,9 +197,10 @@ func TestAPortInUseCostsNoWorkerNumber(t *testing.T) {
 	base, _, serving, _ := start(t, memstore.New(memstore.Config{}), lease.NewMemory(time.Now))
 	<-serving
 	table := lease.NewMemory(time.Now)
+	keys, _ := auth.Development(true)
 	program := boot.NewProgram(slog.New(slog.DiscardHandler), boot.Shared{})
 	f := front.Front{
-		Shards: func() *shardmap.Map { return shards(t) }, Store: memstore.New(memstore.Config{}), Mirror: mirror.NewMemory(shards(t)), Leases: table,
+		Shards: func() *shardmap.Map { return shards(t) }, Store: memstore.New(memstore.Config{}), Mirror: mirror.NewMemory(shards(t)), Leases: table, Keys: keys,
 		Ready: program.Ready, Registry: program.Registry, Log: program.Log, Addr: strings.TrimPrefix(base, "http://"),
 	}
 	if err := f.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "address already in use") {
