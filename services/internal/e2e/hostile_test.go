@@ -28,10 +28,10 @@ type attack struct {
 	do   func(ctx context.Context, conn net.Conn) error
 }
 
-const head = "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
-
-func attacks(t *testing.T) []attack {
+// attacks are by clients that have a key; without one they are refused before.
+func attacks(t *testing.T, key string) []attack {
 	t.Helper()
+	head := "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nAuthorization: Bearer " + key + "\r\n"
 	say := func(text string) func(context.Context, net.Conn) error {
 		return func(_ context.Context, c net.Conn) error {
 			_, err := io.WriteString(c, text)
@@ -129,7 +129,7 @@ func TestFault32HostileClientsHarmNobody(t *testing.T) {
 	api := start(t, "orderd", environment(t, localstack.Test(t, localstack.UID, localstack.BID, localstack.Meta))).ready(t)
 	address := strings.TrimPrefix(api.api, "http://")
 	ctx, stop := context.WithCancel(t.Context())
-	kinds := attacks(t)
+	kinds := attacks(t, keyOf(t, address))
 	counts := make([]atomic.Int64, len(kinds))
 	var hostile sync.WaitGroup
 	for i, a := range kinds {
