@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/auth"
+	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/lane"
 	"github.com/prometheus/client_golang/prometheus"
 )

@@ -77,7 +77,7 @@ func startRig(t *testing.T, c rig.Config) *rig.Rig {
 
 // send makes requests from..to of a plan, one after the other, and returns how they were
 // answered.
-func send(t *testing.T, url string, plan *traffic.Plan, from, to uint64) (acks check.Acks, run report.Run) {
+func send(t *testing.T, key, url string, plan *traffic.Plan, from, to uint64) (acks check.Acks, run report.Run) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{}, Timeout: 15 * time.Second}
 	defer client.CloseIdleConnections()
@@ -89,6 +89,7 @@ func send(t *testing.T, url string, plan *traffic.Plan, from, to uint64) (acks c
 			t.Fatal(err)
 		}
 		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer "+key)
 		resp, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)
@@ -141,7 +142,7 @@ func TestARigRunsOctopayAndWhatItIsComparedWith(t *testing.T) {
 	octopay := plan(t, "octopay")
 	const n = 300
 	record := r.Record(rig.Octopay)
-	acks, run := send(t, r.URL(), octopay, 0, n)
+	acks, run := send(t, r.Key(), r.URL(), octopay, 0, n)
 	if err := record.Fill(&run); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func TestARigRunsOctopayAndWhatItIsComparedWith(t *testing.T) {
 		}
 		p := plan(t, kind)
 		record := r.Record(kind)
-		acks, run := send(t, url, p, 0, n)
+		acks, run := send(t, r.Key(), url, p, 0, n)
 		if err := record.Fill(&run); err != nil {
 			t.Fatal(err)
 		}
