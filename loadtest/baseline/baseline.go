@@ -118,6 +118,9 @@ func serve(ctx context.Context, kind string, c config, databases *cluster.Cluste
 	follow.Go(func() { _ = keys.Run(following) })
 	defer follow.Wait()
 	defer unfollow()
+	if err := awaited(ctx, func() bool { return keys.Usable() == nil }); err != nil {
+		return err
+	}
 	switch kind {
 	case Direct:
 		d, err := newDirect(c.shards, cluster.Config{User: c.user, Password: c.password}, c.pool, ids)
@@ -146,19 +149,25 @@ func worker(ctx context.Context, databases *cluster.Cluster, log *slog.Logger) (
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.Run(run) }()
 	stop = func() { cancel(); <-done }
+	if err := awaited(ctx, func() bool { _, left := gen.Worker(); return left > 0 }); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return w, stop, nil
+}
+
+// awaited waits until is says so, or returns the error of ctx.
+func awaited(ctx context.Context, is func() bool) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		if _, left := gen.Worker(); left > 0 {
-			return w, stop, nil
-		}
+	for !is() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			stop()
-			return nil, nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
+	return nil
 }
 
 // front serves an API until ctx ends, and then finishes what is under way.
