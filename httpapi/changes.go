@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 
@@ -256,7 +257,8 @@ func (c *call) seq() int64 {
 // settle is change for an unapplied payment, whose state says why it can't be.
 func (c *call) settle(change ordersvc.Change, do ordersvc.Operation, seq int64) (ordersvc.Changed, error) {
 	r, err := c.change(change, do)
-	if p, ok := err.(*problem.Problem); ok && p.Code == problem.UnappliedPaymentSettled {
+	var p *problem.Problem
+	if errors.As(err, &p) && p.Code == problem.UnappliedPaymentSettled {
 		u, _ := r.Life.Unapplied(seq)
 		p.Current = string(u.State)
 	}

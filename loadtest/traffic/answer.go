@@ -94,7 +94,7 @@ func (o Order) Accepts(s Success) (idgen.ID, *Fault) {
 }
 
 func (o Order) accepts(s Success, a answered) (idgen.ID, *Fault) {
-	if s.Status != http.StatusCreated && !(s.Status == http.StatusOK && s.Replayed) {
+	if s.Status != http.StatusCreated && (s.Status != http.StatusOK || !s.Replayed) {
 		return idgen.ID{}, s.fault(wrongStatus, "%s", o.OutTradeNo)
 	}
 	id, err := idgen.Parse(a.OrderID)
