@@ -65,12 +65,22 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.raw) }
 
-// call makes one request; an error is a connection's, not an answer.
+// call makes one request with the key of an app; an error is a connection's, not an answer.
 func call(t testing.TB, ctx context.Context, method, target string, body any) (answer, error) {
+	u, err := url.Parse(target)
+	if err != nil {
+		return answer{}, err
+	}
+	return callAs(t, ctx, keyOf(t, u.Host), method, target, body, nil)
+}
+
+// callAs is call with another key; sign, unless it is nil, is given the request and the body.
+func callAs(t testing.TB, ctx context.Context, key, method, target string, body any, sign func(*http.Request, []byte)) (answer, error) {
+	var text []byte
 	var r io.Reader
 	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
 			return answer{}, err
 		}
 		r = bytes.NewReader(text)
@@ -79,9 +89,12 @@ func call(t testing.TB, ctx context.Context, method, target string, body any) (a
 	if err != nil {
 		return answer{}, err
 	}
-	req.Header.Set("Authorization", "Bearer "+keyOf(t, req.URL.Host))
+	req.Header.Set("Authorization", "Bearer "+key)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if sign != nil {
+		sign(req, text)
 	}
 	client := &http.Client{Timeout: 15 * time.Second, Transport: connections}
 	if calls.Add(1)%contractEvery == 1 {
