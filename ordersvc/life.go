@@ -36,7 +36,7 @@ var moves = map[schema.Kind][schema.Closed + 1]move{
 	schema.KindRefunded: {0, notPaid, refunds, refunds, isSpent, isClosed},
 }
 
-// edges are the states that each kind of entry may lead to, from each state: what moves
+// edge reports whether an entry of this kind may lead from one state to another: what moves
 // says, as the reader of a journal sees it.
 func edge(kind schema.Kind, from, to schema.Status) bool {
 	switch m := moves[kind][min(from, schema.Closed)]; m {

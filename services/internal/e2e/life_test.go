@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -28,7 +27,6 @@ import (
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
-	"github.com/octopay/octopay/slot"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -255,29 +253,11 @@ func TestOrdersLiveOnTwoProcesses(t *testing.T) {
 func entries(t *testing.T, c *cluster.Cluster, cl shardmap.Cluster) map[int64][]schema.Entry {
 	t.Helper()
 	all := map[int64][]schema.Entry{}
-	for _, place := range c.Map().Databases(cl) {
-		err := c.Database(cl, place.Number).Read(t.Context(), func(ctx context.Context, conn *sql.Conn) error {
-			for table := range slot.Tables {
-				rs, err := conn.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM `%s`.journal_%d ORDER BY order_id, seq", schema.List(schema.EntryColumns), place.Schema, table))
-				if err != nil {
-					return err
-				}
-				for rs.Next() {
-					var e schema.Entry
-					if err := rs.Scan(e.Fields()...); err != nil {
-						return err
-					}
-					all[e.OrderID] = append(all[e.OrderID], e)
-				}
-				if err := errors.Join(rs.Err(), rs.Close()); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	eachRow(t, c, cl, "SELECT "+schema.List(schema.EntryColumns)+" FROM `%s`.journal_%d ORDER BY order_id, seq", func(scan func(...any) error, _ shardmap.Location) error {
+		var e schema.Entry
+		err := scan(e.Fields()...)
+		all[e.OrderID] = append(all[e.OrderID], e)
+		return err
+	})
 	return all
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -298,31 +299,42 @@ func byLists(t *testing.T, target string, limit int, acked map[string]acknowledg
 func rows(t *testing.T, c *cluster.Cluster, cl shardmap.Cluster) map[int64]schema.Order {
 	t.Helper()
 	all := map[int64]schema.Order{}
+	eachRow(t, c, cl, "SELECT "+schema.List(schema.OrderColumns)+" FROM `%s`.order_%d", func(scan func(...any) error, at shardmap.Location) error {
+		var o schema.Order
+		if err := scan(o.Fields()...); err != nil {
+			return err
+		}
+		key := o.UID
+		if cl == shardmap.BID {
+			key = o.BID
+		}
+		if c.Map().Locate(key) != at {
+			t.Errorf("%s is in %+v", o.OrderID(), at)
+		}
+		if _, twice := all[o.ID]; twice {
+			t.Errorf("%s is stored twice", o.OrderID())
+		}
+		all[o.ID] = o
+		return nil
+	})
+	return all
+}
+
+// eachRow calls each with every row of a query, of a schema and a table, over all tables
+// of a cluster.
+func eachRow(t *testing.T, c *cluster.Cluster, cl shardmap.Cluster, query string, each func(scan func(...any) error, at shardmap.Location) error) {
+	t.Helper()
 	for _, place := range c.Map().Databases(cl) {
 		err := c.Database(cl, place.Number).Read(t.Context(), func(ctx context.Context, conn *sql.Conn) error {
 			for table := range slot.Tables {
-				rs, err := conn.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM `%s`.order_%d", schema.List(schema.OrderColumns), place.Schema, table))
+				rs, err := conn.QueryContext(ctx, fmt.Sprintf(query, place.Schema, table))
 				if err != nil {
 					return err
 				}
-				for rs.Next() {
-					var o schema.Order
-					if err := rs.Scan(o.Fields()...); err != nil {
-						return err
-					}
-					key := o.UID
-					if cl == shardmap.BID {
-						key = o.BID
-					}
-					if want := (shardmap.Location{Database: place.Number, Table: table}); c.Map().Locate(key) != want {
-						t.Errorf("%s is in %+v", o.OrderID(), want)
-					}
-					if _, twice := all[o.ID]; twice {
-						t.Errorf("%s is stored twice", o.OrderID())
-					}
-					all[o.ID] = o
+				for rs.Next() && err == nil {
+					err = each(rs.Scan, shardmap.Location{Database: place.Number, Table: table})
 				}
-				if err := rs.Err(); err != nil {
+				if err := errors.Join(err, rs.Err(), rs.Close()); err != nil {
 					return err
 				}
 			}
@@ -332,7 +344,6 @@ func rows(t *testing.T, c *cluster.Cluster, cl shardmap.Cluster) map[int64]schem
 			t.Fatal(err)
 		}
 	}
-	return all
 }
 
 // Fault 4.
