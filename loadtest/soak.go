@@ -101,7 +101,7 @@ const (
 
 func (w *watch) look(ctx context.Context) {
 	at := time.Since(w.began)
-	add := func(what, unit string, share, value float64) {
+	add := func(what, unit string, share, value float64) *trend {
 		t := w.series[what]
 		if t == nil {
 			t = &trend{what: what, unit: unit, share: share}
@@ -109,6 +109,7 @@ func (w *watch) look(ctx context.Context) {
 			w.names = append(w.names, what)
 		}
 		t.points = append(t.points, point{at, value})
+		return t
 	}
 	pids := w.r.Pids()
 	for _, program := range []string{"orderd", "syncerd", rig.Truth, rig.Mirror, rig.Broker} {
@@ -124,7 +125,8 @@ func (w *watch) look(ctx context.Context) {
 			}
 			add(program+": memory", " MiB", share, float64(u.RSSBytes)/(1<<20))
 			add(program+": file descriptors", "", countShare, float64(u.FDs))
-			add(program+": threads", "", countShare, float64(u.Threads))
+			// Go makes a thread when all it has are in system calls, and never ends one.
+			add(program+": threads", "", countShare, float64(u.Threads)).mark = program != rig.Truth && program != rig.Mirror
 		}
 		for _, ops := range w.r.Ops(program) {
 			m, err := rig.Metrics(ctx, ops)

@@ -2,10 +2,12 @@ package main
 
 import (
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/loadtest/report"
 	"pgregory.net/rapid"
 )
 
@@ -34,13 +36,49 @@ func TestWhatGrowsIsTold(t *testing.T) {
 		"grows, as it should":      {func(h float64) float64 { return 1000 + 900*h }, 0, false, "in an hour."},
 		"grew until it had enough": {func(h float64) float64 { return 1000 * min(h*60, 10) }, 0.05, false, "steady"},
 	} {
-		got := trend{"x", " MiB", series(30, c.f), c.share, 10 * time.Minute}.verdict()
+		got := trend{what: "x", unit: " MiB", points: series(30, c.f), share: c.share, settled: 10 * time.Minute}.verdict()
 		if got.Bad != c.bad || !strings.Contains(got.Text, c.want) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if got := (trend{"x", "", series(14, noise), 0.05, 10 * time.Minute}).verdict(); got.Bad || !strings.Contains(got.Text, "says nothing yet") {
+	if got := (trend{what: "x", points: series(14, noise), share: 0.05, settled: 10 * time.Minute}).verdict(); got.Bad || !strings.Contains(got.Text, "says nothing yet") {
 		t.Errorf("too short: %+v", got)
+	}
+}
+
+// What never falls is told apart by whether it goes on rising: the highest of the same at
+// random hardly ever does, what leaks a piece every two minutes always.
+func TestAMarkGrowsOnlyWhileItGoesOnRising(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	verdict := func(value func(h float64) float64) (report.Sentence, int) {
+		high := 0.0
+		m := trend{what: "x", mark: true, share: 0.05, settled: 10 * time.Minute}
+		m.points = series(30, func(h float64) float64 {
+			high = max(high, value(h))
+			return high
+		})
+		return m.verdict(), m.rises()
+	}
+	grew, rose := 0, 0
+	const runs = 1000
+	for range runs {
+		got, n := verdict(func(float64) float64 { return 10 + rng.ExpFloat64() })
+		if got.Bad {
+			grew++
+		}
+		if n > 0 {
+			rose++
+		}
+	}
+	if grew > runs/50 || rose < runs/2 {
+		t.Errorf("of %d marks that don't leak %d rose and %d grew", runs, rose, grew)
+	}
+	got, n := verdict(func(h float64) float64 { return 10 + math.Floor(30*h) })
+	if !got.Bad || n != quarters || !strings.Contains(got.Text, "risen in 4 of 4 quarters of the time: it GROWS") {
+		t.Errorf("a leak: %+v", got)
+	}
+	if got, n := verdict(func(h float64) float64 { return 10 + math.Floor(3*h) }); got.Bad || n != 1 || !strings.HasSuffix(got.Text, "1 of 4 quarters of the time: steady.") {
+		t.Errorf("one more thread: %+v", got)
 	}
 }
 
