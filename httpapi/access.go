@@ -47,10 +47,18 @@ var bearer = []string{"Bearer"}
 
 // signed makes sure that a payment result comes from its channel.
 func (c *call) signed(body []byte) error {
-	h := c.r.Header
 	return c.api.config.Keys.VerifySignature(c.key, auth.Signature{
-		ID: h.Get("webhook-id"), Timestamp: h.Get("webhook-timestamp"), Signature: h.Get("webhook-signature"),
+		ID: c.once("Webhook-Id"), Timestamp: c.once("Webhook-Timestamp"), Signature: c.once("Webhook-Signature"),
 	}, c.params[0], body, time.Now())
+}
+
+// once returns the value of a header that was sent once; "" else: of two, what stands
+// before us may have looked at the other one.
+func (c *call) once(name string) string {
+	if sent := c.r.Header[name]; len(sent) == 1 {
+		return sent[0]
+	}
+	return ""
 }
 
 // own refuses what a merchant says of another merchant.

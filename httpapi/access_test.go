@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -221,5 +222,37 @@ func TestTheJournalTellsOpsMore(t *testing.T) {
 	journal := s.get(path, as("dev-ops")...).is(200, "").object()["journal"].([]any)
 	if e := journal[1].(map[string]any); e["key_id"] != "dev-channel" || e["request_id"] == "" || e["actor"] != "channel" {
 		t.Errorf("%v", e)
+	}
+}
+
+// A header of a signature that comes twice is none: what stands before us may have looked at
+// the other one.
+func TestAHeaderOfASignatureThatComesTwiceIsNone(t *testing.T) {
+	var seen []auth.Signature
+	s := start(t, func(c *Config) {
+		c.Keys = &fakeKeys{
+			keys: map[string]auth.Key{"dev-app": {ID: "a", Role: auth.App}, "dev-channel": {ID: "c", Role: auth.Channel, Signed: true}},
+			sign: func(_ auth.Key, sent auth.Signature, _ string, _ []byte) error {
+				seen = append(seen, sent)
+				return auth.ErrSignature
+			},
+		}
+	})
+	id := s.made("1")
+	for _, twice := range []string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"} {
+		req, err := http.NewRequest("POST", s.url+"/v1/orders/"+id+"/pay", strings.NewReader(money("1", 19900, "CNY")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		for _, name := range []string{"Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"} {
+			req.Header.Set(name, "1")
+		}
+		req.Header.Add(twice, "1")
+		s.do(req).is(401, "signature_invalid")
+	}
+	want := []auth.Signature{{ID: "", Timestamp: "1", Signature: "1"}, {ID: "1", Timestamp: "", Signature: "1"}, {ID: "1", Timestamp: "1", Signature: ""}}
+	if !slices.Equal(seen, want) {
+		t.Errorf("verified were %+v, want %+v", seen, want)
 	}
 }

@@ -111,3 +111,16 @@ func TestBatchesHaveABound(t *testing.T) {
 	s.api.batches.Release(batchBytes)
 	s.batch(body()).is(200, "")
 }
+
+// 64 MiB of batches are read at one time, so what one takes is known beforehand: growing to
+// its length would take five times as much.
+func TestABatchTakesTheMemoryOfItsLengthOnce(t *testing.T) {
+	body := []byte(`{"orders":["` + strings.Repeat("x", batchMax-100) + `"]}`)
+	got := newReader(t).ask(t, "POST", "/v1/orders/batch", body, nil)
+	if got.status != 200 || len(got.results) != 1 || got.results[0].status != 400 {
+		t.Fatalf("%+v", got)
+	}
+	if most := uint64(len(body) + 1<<20); got.taken > most {
+		t.Errorf("it took %d bytes, more than %d", got.taken, most)
+	}
+}

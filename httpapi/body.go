@@ -51,6 +51,11 @@ func (c *call) body(buf []byte, most int64) ([]byte, error) {
 	// for the client's hang-up begins, so it isn't the call's. Writers that have no
 	// deadlines, in tests, wait as long as they like.
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(c.api.config.BodyTimeout))
+	// A large one, for which batchBytes has room, gets its memory at once: growing to it
+	// would take several times as much. A small one is only announced, by anybody.
+	if said := c.r.ContentLength; said > bodyMax && said >= int64(cap(buf)) {
+		buf = make([]byte, 0, said+1) // the end is found by reading on
+	}
 	buf, err := readAll(http.MaxBytesReader(c.w, c.r.Body, most), buf[:0])
 	var tooLarge *http.MaxBytesError
 	switch {

@@ -71,10 +71,24 @@ var (
 
 // requestID returns the client's request id if it reads like one, else a new one.
 func requestID(h http.Header) string {
-	if sent := h["X-Request-Id"]; len(sent) == 1 && problem.FieldName(sent[0], "") != "" {
-		return sent[0] // the names and the ids that we repeat have the same form
+	if sent := h["X-Request-Id"]; len(sent) == 1 && isRequestID(sent[0]) {
+		return sent[0]
 	}
 	return rand.Text()
+}
+
+// requestIDMax is the longest request id of a client, in characters.
+const requestIDMax = 64
+
+func isRequestID(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.', c == '-':
+		default:
+			return false
+		}
+	}
+	return s != "" && len(s) <= requestIDMax
 }
 
 // context returns the context of the call's work: it ends with the time of the call,

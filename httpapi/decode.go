@@ -327,7 +327,7 @@ func (d *decoder) metadata(f *faults) (string, flaw, error) {
 			return "", fine, err
 		}
 		if w.bad() {
-			f.add("metadata."+string(d.pairs[at.start+1:at.nameEnd]), w)
+			f.add(pairName(d.pairs[at.start+1:at.nameEnd]), w)
 			continue
 		}
 		at.end = len(d.pairs)
@@ -353,6 +353,14 @@ func (d *decoder) metadata(f *faults) (string, flaw, error) {
 		d.text = append(d.text, d.pairs[at.start:at.end]...)
 	}
 	return string(append(d.text, '}')), fine, nil
+}
+
+// pairName names an entry of metadata, whose name is the client's.
+func pairName(name []byte) string {
+	if s := problem.FieldName(string(name), ""); s != "" {
+		return "metadata." + s
+	}
+	return "metadata"
 }
 
 // pairText reads the text of an entry of metadata and appends it to d.pairs.

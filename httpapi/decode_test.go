@@ -202,6 +202,7 @@ func TestFieldsThatAreFaulty(t *testing.T) {
 		{"metadata with a space in a name", "metadata", `{"a b":"x"}`, "metadata bad_character"},
 		{"metadata with a text of 257 characters", "metadata", `{"a":` + long(257) + `}`, "metadata.a too_long"},
 		{"metadata with a control character", "metadata", `{"a":"\u0007"}`, "metadata.a bad_character"},
+		{"metadata with a card's number for a name", "metadata", `{"6222020012345678":1}`, "metadata wrong_type"},
 		{"metadata with 17 pairs", "metadata", pairs(17), "metadata too_long"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -271,8 +272,14 @@ func TestAnUnknownNameIsRepeatedOnlyIfItReadsLikeOne(t *testing.T) {
 	for _, tc := range []struct{ name, shown string }{
 		{"note", "note"},
 		{"a.b-c_9", "a.b-c_9"},
-		{strings.Repeat("a", 64), strings.Repeat("a", 64)},
-		{strings.Repeat("a", 65), "body"},
+		{"_", "_"},
+		{strings.Repeat("a", 32), strings.Repeat("a", 32)},
+		{strings.Repeat("a", 33), "body"},
+		{"address123", "address123"},
+		{"address1234", "body"},
+		{"6222020012345678", "body"},
+		{"1a", "body"},
+		{"-a", "body"},
 		{"", "body"},
 		{"<script>", "body"},
 		{"Max Mustermann", "body"},

@@ -113,20 +113,29 @@ func quote(dst []byte, s string) []byte {
 	return dst
 }
 
-// fieldNameMax is the longest name that is sent back.
-const fieldNameMax = 64
+// What reads like a name: the longest names of the contract have half as many characters,
+// and no digits.
+const (
+	fieldNameMax   = 32
+	fieldDigitsMax = 3
+)
 
 // FieldName returns how to name a field that a client named: by name when it reads
-// like one, 1 … 64 of [A-Za-z0-9_.-], else by where it stands, for an answer repeats
-// no other text of a client. So clients learn of their typing errors, and what was
-// put in a name's place by mistake, a card's holder or a script, doesn't come back.
+// like one, a letter or _ and up to 31 of [A-Za-z0-9_.-] with at most three digits among
+// them, else by where it stands, for an answer repeats no other text of a client. So
+// clients learn of their typing errors, and what was put in a name's place by mistake, a
+// card's number or holder, a key, a script, doesn't come back.
 func FieldName(name, where string) string {
 	if len(name) == 0 || len(name) > fieldNameMax {
 		return where
 	}
+	digits := 0
 	for i := range len(name) {
 		switch c := name[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.', c == '-':
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '_':
+		case i > 0 && (c == '.' || c == '-'):
+		case i > 0 && c >= '0' && c <= '9' && digits < fieldDigitsMax:
+			digits++
 		default:
 			return where
 		}

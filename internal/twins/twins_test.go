@@ -31,7 +31,7 @@ type twin struct {
 
 // all returns the table.
 func all() []twin {
-	return slices.Concat(placement, ids, lanes, leases, orders, databases, collecting, transport, applying, reading, inlet, keys, programs, configs, loads, lives)
+	return slices.Concat(placement, ids, lanes, leases, orders, databases, collecting, transport, applying, reading, inlet, keys, programs, configs, loads, lives, hostility)
 }
 
 const (
@@ -167,7 +167,7 @@ func hasTest(t *testing.T, pkg, name string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	declared := regexp.MustCompile(`(?m)^func ` + name + `\(t \*testing\.T\)`)
+	declared := regexp.MustCompile(`(?m)^func ` + name + `\((t \*testing\.T|f \*testing\.F)\)`) // a fuzz test on its seeds is one
 	return slices.ContainsFunc(files, func(file string) bool {
 		text, err := os.ReadFile(file)
 		return err == nil && declared.Match(text)
