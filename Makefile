@@ -3,6 +3,7 @@
 GO      ?= go
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 DATA    ?= .stack
+FUZZTIME ?= 60s
 
 .PHONY: help
 help: ## list the commands
@@ -34,6 +35,15 @@ faults: ## the long fault runs: 10,000 orders each, freezes of 15 s, full disks 
 .PHONY: race
 race: ## run every test under the race detector
 	$(GO) test -race -timeout 60m ./...
+
+.PHONY: fuzz
+fuzz: ## run every fuzz test, one after the other, each for FUZZTIME (60s)
+	@set -e; for file in $$(grep -rl '^func Fuzz' --include='*_test.go' . | sort); do \
+		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$file); do \
+			echo "$$(dirname $$file) $$name"; \
+			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
+		done; \
+	done
 
 .PHONY: lint
 lint: ## check style

@@ -36,6 +36,7 @@ var below = map[string][]string{
 	"internal/install":    {}, // packages that tests and load tests need
 	"internal/command":    {}, // how a program with commands reads its call, and ends
 	"internal/twins":      {},
+	"internal/decoders":   {}, // which fuzz test feeds which decoder
 	"schema":              {"idgen", "shardmap", "slot"},
 	"cluster":             {"internal/dberr", "schema", "shardmap", "slot"},
 	"lane":                {"internal/dberr"},

@@ -245,7 +245,8 @@ func TestPoison(t *testing.T) {
 	})
 }
 
-// No message, whatever is in it, stops an applier.
+// FuzzMessage: no message, whatever is in it, stops an applier or vanishes. What is
+// understood travels unchanged, and the reason of a dead letter fits its column.
 func FuzzMessage(f *testing.F) {
 	m := testMap(f, 8)
 	o := schema.Order{ID: 1, UID: 9527, BID: 1, Status: schema.Created, Ver: 1, ExpiresAt: 1, UpdatedAt: 1}
@@ -261,6 +262,37 @@ func FuzzMessage(f *testing.F) {
 		}
 		if len(c.Orders)+len(c.Entries)+len(c.Letters)+g.skipped == 0 {
 			t.Fatal("the message vanished")
+		}
+		for _, l := range c.Letters {
+			if n := len([]rune(l.Reason)); n == 0 || n > reasonMax {
+				t.Fatalf("a reason of %d characters", n)
+			}
+		}
+		var rows []*mirrorpb.Row
+		for _, o := range c.Orders {
+			rows = append(rows, orderRow(o.Order))
+		}
+		for _, e := range c.Entries {
+			rows = append(rows, entryRow(e.Entry))
+		}
+		if len(rows) == 0 {
+			return
+		}
+		again := newGatherer(m, 1, "now")
+		again.add(message(t, 1, rows...))
+		same := again.change(Progress{})
+		if len(same.Letters) > 0 || len(same.Orders) != len(c.Orders) || len(same.Entries) != len(c.Entries) {
+			t.Fatalf("%+v became %+v", c, same)
+		}
+		for i := range c.Orders {
+			if same.Orders[i].Order != c.Orders[i].Order {
+				t.Fatalf("%+v became %+v", c.Orders[i].Order, same.Orders[i].Order)
+			}
+		}
+		for i := range c.Entries {
+			if same.Entries[i].Entry != c.Entries[i].Entry {
+				t.Fatalf("%+v became %+v", c.Entries[i].Entry, same.Entries[i].Entry)
+			}
 		}
 	})
 }

@@ -87,6 +87,9 @@ func (p *plan) fill(fields, values []any) error {
 	return nil
 }
 
+// errNotUTF8 reports a text that can't travel: protobuf refuses it, and the whole message.
+var errNotUTF8 = errors.New("not UTF-8")
+
 // set stores a value of the log in a field of a row.
 func set(field, v any) error {
 	switch f := field.(type) {
@@ -114,11 +117,19 @@ func set(field, v any) error {
 			return fmt.Errorf("a text can't come as %T", v)
 		}
 		if !utf8.ValidString(*f) {
-			return errors.New("not UTF-8")
+			return errNotUTF8
 		}
 	case sql.Scanner:
-		if s, ok := v.(string); ok {
+		switch s := v.(type) {
+		case string:
+			if !utf8.ValidString(s) {
+				return errNotUTF8
+			}
 			v = strings.Clone(s)
+		case []byte:
+			if !utf8.Valid(s) {
+				return errNotUTF8
+			}
 		}
 		return f.Scan(v)
 	default:
