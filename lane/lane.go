@@ -270,6 +270,12 @@ func (l *Lane[O, R]) take() []*waiter[O, R] {
 	return batch
 }
 
+// guarded is commit, whose panic ends the process without telling what was in it.
+func (l *Lane[O, R]) guarded(ctx context.Context, ops []O) []R {
+	defer crash()
+	return l.commit(ctx, ops)
+}
+
 // run writes a batch and answers every operation of it exactly once.
 func (l *Lane[O, R]) run(ctx context.Context, batch []*waiter[O, R]) {
 	began := time.Now()
@@ -285,7 +291,7 @@ func (l *Lane[O, R]) run(ctx context.Context, batch []*waiter[O, R]) {
 			w.give(none, ErrUnknown)
 		}
 	})
-	results := l.commit(ctx, ops)
+	results := l.guarded(ctx, ops)
 	late.Stop()
 	if len(results) != len(ops) {
 		panic("lane: commit returned another number of results than it got operations")

@@ -24,6 +24,13 @@ var hostility = []twin{
 		pkg:     "httpapi", test: "TestWhatClientsSendComesToLightNowhere", says: "the log has [",
 	},
 	{
+		guard:   "what a commit threw is not written when the process ends",
+		file:    "lane/lane.go",
+		with:    "	defer crash()\n",
+		without: "",
+		pkg:     "lane", test: "TestAPanicOfACommitEndsTheProcessAndTellsNoRow", says: "it tells the row", fast: true,
+	},
+	{
 		guard:   "what an error quotes is not logged",
 		file:    "httpapi/log.go",
 		with:    "	return text[:first] + \"…\" + text[last+1:]",
