@@ -57,6 +57,9 @@ var matrix = map[string]string{
 	"POST /v1/orders/{order_id}/unapplied-payments/{seq}/void":   "ops",
 	"GET /v1/users/{uid}/orders":                                 "app ops",
 	"GET /v1/merchants/{bid}/orders":                             "app merchant ops",
+	"GET /v1/merchants/{bid}/unapplied-payments":                 "app merchant ops",
+	"GET /v1/admin/unapplied-payments":                           "ops",
+	"GET /v1/admin/refunds":                                      "ops",
 }
 
 // Every call of the contract, by every role, without a key, and with a wrong one.
@@ -149,6 +152,13 @@ func TestAnotherMerchantsObjects(t *testing.T) {
 	}
 	s.get("/v1/merchants/1001/orders", as("1")...).is(200, "")
 	s.get("/v1/merchants/1001/orders", other...).is(404, "merchant_not_found")
+	if got := s.get("/v1/merchants/1001/unapplied-payments", as("1")...).is(200, "").object()["data"].([]any); len(got) != 1 {
+		t.Errorf("its own unapplied payments: %v", got)
+	}
+	s.get("/v1/merchants/1001/unapplied-payments", other...).is(404, "merchant_not_found")
+	if got := s.get("/v1/merchants/1002/unapplied-payments", other...).is(200, "").object()["data"].([]any); len(got) != 0 {
+		t.Errorf("another's unapplied payments: %v", got)
+	}
 	s.send("POST", order+"/close", "", other...).is(404, "order_not_found")
 	s.send("POST", order+"/refunds", refund("q", 1), other...).is(404, "order_not_found")
 	s.send("POST", order+"/unapplied-payments/3/refund", `{"out_refund_no":"q"}`, other...).is(404, "order_not_found")

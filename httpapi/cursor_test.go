@@ -5,12 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/octopay/octopay/syncer/mirror"
 	"pgregory.net/rapid"
 )
 
 func someFilter(t *rapid.T) filter {
 	return filter{
-		list:       rapid.SampledFrom([]list{listOfUser, listOfMerchant}).Draw(t, "list"),
+		list:       rapid.SampledFrom([]list{listOfUser, listOfMerchant, listOfUnapplied, listOfAllUnapplied, listOfAllRefunds}).Draw(t, "list"),
 		owner:      rapid.Int64Range(1, math.MaxInt64).Draw(t, "owner"),
 		status:     byte(rapid.IntRange(0, 5).Draw(t, "status")),
 		min:        rapid.Int64Range(0, math.MaxInt64).Draw(t, "min"),
@@ -33,12 +34,37 @@ func TestACursorIsReadAsItWasWrittenAndByNoOtherFilter(t *testing.T) {
 	})
 }
 
+func TestACursorOfEntriesIsReadAsItWasWrittenAndByNoOtherFilter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f, other := someFilter(t), someFilter(t)
+		at := mirror.Position{Order: rapid.Int64Range(1, math.MaxInt64).Draw(t, "order"), Seq: rapid.Int64Range(1, math.MaxInt64).Draw(t, "seq")}
+		c := f.cursor(at.Order, at.Seq)
+		if got, ok := f.nextEntry(c); !ok || got != at {
+			t.Fatalf("%+v %t", got, ok)
+		}
+		if _, ok := other.nextEntry(c); ok && other != f {
+			t.Fatalf("%+v reads the cursor of %+v", other, f)
+		}
+		if _, ok := f.next(c); ok {
+			t.Fatal("it is taken for one of orders")
+		}
+		if _, ok := f.nextEntry(f.cursor(at.Order)); ok {
+			t.Fatal("one of orders is taken for one of entries")
+		}
+	})
+}
+
 // A list goes on below an order, so 0 and less are no places.
 func TestACursorLeadsSomewhere(t *testing.T) {
 	var f filter
 	for _, id := range []int64{0, -1, math.MinInt64} {
 		if _, ok := f.next(f.cursor(id)); ok {
 			t.Errorf("%d is taken", id)
+		}
+		for _, at := range [][2]int64{{id, 1}, {1, id}} {
+			if _, ok := f.nextEntry(f.cursor(at[0], at[1])); ok {
+				t.Errorf("%v is taken", at)
+			}
 		}
 	}
 }
@@ -47,6 +73,10 @@ func TestACursorLeadsSomewhere(t *testing.T) {
 func TestTheFormatOfACursor(t *testing.T) {
 	f := filter{list: listOfMerchant, owner: 1001, status: 2, min: 5, before: math.MaxInt64, outTradeNo: "A-1"}
 	if got := f.cursor(253150322220879872); got != "AQJ9oGqiC-M2ywODXuB2wFAApVBS2Q" {
+		t.Error(got)
+	}
+	f = filter{list: listOfUnapplied, owner: 1001, status: 1}
+	if got := f.cursor(253150322220879872, 3); got != "AQODP7Irldj4_QODXuB2wFAAAAAAAAAAAAOElp9Z" {
 		t.Error(got)
 	}
 }

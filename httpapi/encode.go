@@ -95,8 +95,23 @@ func appendEntry(b []byte, e *schema.Entry, ops bool) []byte {
 
 // appendRefund appends a refund. Its id is that of the entry that accepted it.
 func appendRefund(b []byte, o *schema.Order, r *ordersvc.Refund) []byte {
+	return append(appendOpenRefund(b, o.OrderID(), r), '}')
+}
+
+// appendRefundOfAll appends a refund with its order, its buyer and its merchant.
+func appendRefundOfAll(b []byte, r *ordersvc.Refund) []byte {
+	e := &r.Entry
+	id := idgen.Make(e.UID, e.OrderID)
+	b = append(appendOpenRefund(b, id, r), `,"order_id":"`...)
+	b = strconv.AppendInt(append(id.AppendTo(b), `","uid":"`...), e.UID, 10)
+	b = strconv.AppendInt(append(b, `","bid":"`...), e.BID, 10)
+	return append(b, `"}`...)
+}
+
+// appendOpenRefund is appendRefund without the closing brace.
+func appendOpenRefund(b []byte, order idgen.ID, r *ordersvc.Refund) []byte {
 	b = append(b, `{"refund_id":"`...)
-	b = append(o.OrderID().AppendTo(b), '.')
+	b = append(order.AppendTo(b), '.')
 	b = strconv.AppendInt(b, r.Entry.Seq, 10)
 	b = appendText(append(b, `","out_refund_no":`...), r.No())
 	b = strconv.AppendInt(append(b, `,"amount":`...), r.Entry.Amount, 10)
@@ -111,8 +126,7 @@ func appendRefund(b []byte, o *schema.Order, r *ordersvc.Refund) []byte {
 		b = strconv.AppendInt(b, r.Unapplied, 10)
 	}
 	b = appendTime(append(b, `,"created_at":`...), r.Entry.RecordedAt)
-	b = appendTimeOrNull(append(b, `,"finished_at":`...), r.FinishedAt)
-	return append(b, '}')
+	return appendTimeOrNull(append(b, `,"finished_at":`...), r.FinishedAt)
 }
 
 // appendUnapplied appends an unapplied payment.
@@ -137,14 +151,19 @@ func appendUnapplied(b []byte, u *ordersvc.Unapplied) []byte {
 	return append(b, '}')
 }
 
-// appendPage appends one page of a list. next is its next cursor, "" at the end.
+// appendPage appends one page of a list of orders. next is its next cursor, "" at the end.
 func appendPage(b []byte, orders []schema.Order, next string) []byte {
+	return appendList(b, orders, next, appendOrder)
+}
+
+// appendList appends one page of a list, each row by appendRow.
+func appendList[T any](b []byte, rows []T, next string, appendRow func([]byte, *T) []byte) []byte {
 	b = append(b, `{"data":[`...)
-	for i := range orders {
+	for i := range rows {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendOrder(b, &orders[i])
+		b = appendRow(b, &rows[i])
 	}
 	b = append(b, `],"has_more":`...)
 	b = strconv.AppendBool(b, next != "")

@@ -42,7 +42,9 @@ type fakeOrders struct {
 	block chan struct{}
 	began chan struct{} // gets one value when a blocked method begins
 	calls int
-	query mirror.Query // the last list
+	query mirror.Query // the last list of orders
+
+	entries mirror.EntryQuery // the last list of entries
 }
 
 func (f *fakeOrders) enter(ctx context.Context) error {
@@ -186,6 +188,36 @@ func (f fakeMirror) List(ctx context.Context, q mirror.Query) (mirror.Page, erro
 	return mirror.Page{Orders: orders, Next: next, CompleteUntil: f.until}, err
 }
 
+// Entries returns a page of the entries that match q.
+func (f fakeMirror) Entries(ctx context.Context, q mirror.EntryQuery) (mirror.EntryPage, error) {
+	if err := f.enter(ctx); err != nil {
+		return mirror.EntryPage{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.entries = q
+	if f.page > 0 {
+		q.Limit = min(q.Limit, f.page)
+	}
+	page := mirror.EntryPage{CompleteUntil: f.until}
+	for _, o := range slices.Backward(f.orders) {
+		journal := f.journal[o.ID]
+		for _, e := range slices.Backward(journal) {
+			at := mirror.Position{Order: e.OrderID, Seq: e.Seq}
+			if q.BID != 0 && q.BID != e.BID || at.Compare(q.Before) >= 0 || !slices.Contains(q.Kinds, e.Kind) || q.Match != nil && !q.Match(&e, journal) {
+				continue
+			}
+			if n := len(page.Found); n == q.Limit {
+				last := page.Found[n-1].Entry
+				page.Next = mirror.Position{Order: last.OrderID, Seq: last.Seq}
+				return page, nil
+			}
+			page.Found = append(page.Found, mirror.Found{Entry: e, Journal: journal})
+		}
+	}
+	return page, nil
+}
+
 // devKeys are the development keys.
 func devKeys() *auth.Keyring {
 	k, _ := auth.Development(true)
@@ -274,7 +306,7 @@ func (k keyed) RoundTrip(req *http.Request) (*http.Response, error) {
 		switch p := req.URL.Path; {
 		case strings.HasSuffix(p, "/pay"), strings.HasSuffix(p, "/result"):
 			key = "dev-channel"
-		case strings.HasSuffix(p, "/void"):
+		case strings.HasSuffix(p, "/void"), strings.HasPrefix(p, "/v1/admin/"):
 			key = "dev-ops"
 		}
 		req = req.Clone(req.Context())

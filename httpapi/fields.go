@@ -89,6 +89,8 @@ var (
 	flawPairText = flaw{problem.TooLong, "must have at most 256 characters"}
 
 	flawStatus  = flaw{problem.Unsupported, "must be created, paid, partially_refunded, refunded or closed"}
+	flawState   = flaw{problem.Unsupported, "must be open, refunded or voided"}
+	flawRefund  = flaw{problem.Unsupported, "must be accepted, succeeded or failed"}
 	flawInclude = flaw{problem.Unsupported, "can only be journal"}
 	flawTime    = flaw{problem.BadFormat, "must be an RFC 3339 time with an offset; in a URL + is written %2B"}
 	flawLimit   = flaw{problem.BadFormat, "must be decimal digits without sign or leading zero"}

@@ -80,6 +80,19 @@ func (u understoodMirror) List(_ context.Context, q mirror.Query) (mirror.Page, 
 	return mirror.Page{}, u.note(q)
 }
 
+// askedEntries is a mirror.EntryQuery that can be compared.
+type askedEntries struct {
+	bid    int64
+	kinds  string
+	sifted bool
+	before mirror.Position
+	limit  int
+}
+
+func (u understoodMirror) Entries(_ context.Context, q mirror.EntryQuery) (mirror.EntryPage, error) {
+	return mirror.EntryPage{}, u.note(askedEntries{q.BID, fmt.Sprint(q.Kinds), q.Match != nil, q.Before, q.Limit})
+}
+
 // A reader is an API over understood.
 type reader struct {
 	api    *API
@@ -127,6 +140,9 @@ func (r *reader) ask(t *testing.T, method, target string, body []byte, headers h
 		if strings.HasSuffix(u.Path, c.end) {
 			req.Header.Set("Authorization", "Bearer "+c.key)
 		}
+	}
+	if strings.HasPrefix(u.Path, "/v1/admin/") {
+		req.Header.Set("Authorization", "Bearer dev-ops")
 	}
 	maps.Copy(req.Header, headers)
 	w := httptest.NewRecorder()
@@ -584,6 +600,10 @@ func FuzzPath(f *testing.F) {
 			}
 		case mirror.Query:
 			if asked != fmt.Sprintf("/v1/merchants/%d/orders", v.BID) {
+				t.Fatalf("%q was understood as %+v", target, v)
+			}
+		case askedEntries:
+			if v.bid != 0 && asked != fmt.Sprintf("/v1/merchants/%d/unapplied-payments", v.bid) || v.bid == 0 && !strings.HasPrefix(asked, "/v1/admin/") {
 				t.Fatalf("%q was understood as %+v", target, v)
 			}
 		default:

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"math"
 	"net/http"
 
@@ -49,9 +50,14 @@ func listMerchantOrders(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.w.Header()["X-Mirror-Complete-Until"] = []string{page.CompleteUntil.Time().Format(timeLayout)}
+	c.completeUntil(page.CompleteUntil)
 	c.answerPage(flt, page.Orders, page.Next)
 	return nil
+}
+
+// completeUntil says up to when the mirror is complete.
+func (c *call) completeUntil(m schema.Millis) {
+	c.w.Header()["X-Mirror-Complete-Until"] = []string{m.Time().Format(timeLayout)}
 }
 
 // A pageQuery is which page of a list is wanted.
@@ -73,10 +79,7 @@ func (c *call) readList(f *faults, kind list, owner string) (filter, pageQuery, 
 	if flt.owner, w = parseKey(c.params[0]); w.bad() {
 		f.add(owner, w)
 	}
-	limit := readParam(f, "limit", q[0], parseLimit)
-	if limit == 0 {
-		limit = limitElse
-	}
+	limit := readLimit(f, q[0])
 	flt.status = byte(readParam(f, "status", q[2], parseStatus))
 	if q[3].value != "" {
 		flt.min = idgen.FirstAt(readParam(f, "created_from", q[3], parseBound))
@@ -99,6 +102,11 @@ func (c *call) readList(f *faults, kind list, owner string) (filter, pageQuery, 
 		page.before = next
 	}
 	return flt, page, nil
+}
+
+// readLimit reads how many rows a page may have.
+func readLimit(f *faults, p param) int {
+	return cmp.Or(readParam(f, "limit", p, parseLimit), limitElse)
 }
 
 // answerPage sends a page that goes on below the snowflake next, 0 at the end.

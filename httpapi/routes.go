@@ -43,6 +43,9 @@ func routes() []*route {
 		{pattern: "/v1/orders/{order_id}/unapplied-payments/{seq}/void", post: voidUnapplied, mayPost: ops},
 		{pattern: "/v1/users/{uid}/orders", get: listUserOrders, mayGet: app | ops},
 		{pattern: "/v1/merchants/{bid}/orders", get: listMerchantOrders, mayGet: readers},
+		{pattern: "/v1/merchants/{bid}/unapplied-payments", get: listUnapplied, mayGet: readers},
+		{pattern: "/v1/admin/unapplied-payments", get: listAllUnapplied, mayGet: ops},
+		{pattern: "/v1/admin/refunds", get: listAllRefunds, mayGet: ops},
 		{pattern: "/openapi.yaml", get: getOpenAPI, mayGet: public},
 	}
 	for _, r := range all {

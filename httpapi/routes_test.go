@@ -44,6 +44,9 @@ func TestAMethodThatAPathDoesNotHaveIs405WithThoseItHas(t *testing.T) {
 		"/v1/orders/1/unapplied-payments/2/void":   "POST",
 		"/v1/users/1/orders":                       "GET, HEAD",
 		"/v1/merchants/1/orders":                   "GET, HEAD",
+		"/v1/merchants/1/unapplied-payments":       "GET, HEAD",
+		"/v1/admin/unapplied-payments":             "GET, HEAD",
+		"/v1/admin/refunds":                        "GET, HEAD",
 		"/openapi.yaml":                            "GET, HEAD",
 	} {
 		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW", "get"} {

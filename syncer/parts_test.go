@@ -90,7 +90,7 @@ func TestInMemory(t *testing.T) {
 		if diff := cmp.Diff(want, list(1001).Orders); diff != "" {
 			t.Errorf("the list differs:\n%s", diff)
 		}
-		if e := memory.Entries(1001, want[0].ID); len(e) != 1 {
+		if e := memory.Journal(1001, want[0].ID); len(e) != 1 {
 			t.Errorf("the journal is %v", e)
 		}
 		stop()

@@ -254,3 +254,8 @@ func (m merchants) List(ctx context.Context, q mirror.Query) (page mirror.Page, 
 	page.Orders, page.Next = cut(page.Orders, q.Limit)
 	return page, err
 }
+
+// Entries is no part of what is compared.
+func (m merchants) Entries(context.Context, mirror.EntryQuery) (mirror.EntryPage, error) {
+	return mirror.EntryPage{}, errors.New("baseline: it lists orders alone")
+}

@@ -28,12 +28,15 @@ func NewMemory(m *shardmap.Map) *Memory {
 	out := &Memory{m: m}
 	for _, place := range m.Databases(shardmap.BID) {
 		out.databases = append(out.databases, &memory{
-			place:   place,
-			orders:  map[int64]schema.Order{},
-			entries: map[[2]int64]schema.Entry{},
-			byBID:   map[int64][]int64{},
-			marks:   map[string]stream.Mark{},
-			letters: map[apply.LetterKey]apply.Letter{},
+			m:        m,
+			place:    place,
+			orders:   map[int64]schema.Order{},
+			entries:  map[int64][]schema.Entry{},
+			byBID:    map[int64][]int64{},
+			entryRun: map[run][]Position{},
+			byNumber: map[number][]int64{},
+			marks:    map[string]stream.Mark{},
+			letters:  map[apply.LetterKey]apply.Letter{},
 		})
 	}
 	return out
@@ -64,32 +67,191 @@ func (m *Memory) List(_ context.Context, q Query) (Page, error) {
 	return page, nil
 }
 
-// Entries returns the journal of an order as the mirror of bid has it, in order.
-func (m *Memory) Entries(bid, order int64) []schema.Entry {
+// Entries implements Reader.
+func (m *Memory) Entries(ctx context.Context, q EntryQuery) (EntryPage, error) {
+	databases := m.databases
+	if q.BID != 0 {
+		databases = []*memory{m.databases[m.m.Locate(q.BID).Database-1]}
+	}
+	shelves := make([]shelf, len(databases))
+	for i, d := range databases {
+		shelves[i] = d
+	}
+	return walk(ctx, shelves, &q)
+}
+
+// Journal returns the journal of an order as the mirror of bid has it, in order.
+func (m *Memory) Journal(bid, order int64) []schema.Entry {
 	d := m.databases[m.m.Locate(bid).Database-1]
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var out []schema.Entry
-	for key, e := range d.entries {
-		if key[0] == order && e.BID == bid {
-			out = append(out, e)
-		}
-	}
-	slices.SortFunc(out, func(a, b schema.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
-	return out
+	return d.journal(bid, order)
 }
 
 // A memory is one database.
 type memory struct {
+	m     *shardmap.Map
 	place shardmap.Database
 
 	mu       sync.Mutex
 	orders   map[int64]schema.Order
-	entries  map[[2]int64]schema.Entry // by order and seq
-	byBID    map[int64][]int64         // ids, rising
+	entries  map[int64][]schema.Entry // by order, their seq rising
+	byBID    map[int64][]int64        // ids, rising
+	entryRun map[run][]Position       // rising
+	byNumber map[number][]int64       // ids, rising
+	stamps   [2][]Stamp               // of orders, of entries; rising
 	marks    map[string]stream.Mark
 	letters  map[apply.LetterKey]apply.Letter // open ones
 	progress apply.Progress
+}
+
+// A run is the entries of one kind, of a merchant or, by 0, of all.
+type run struct {
+	bid  int64
+	kind schema.Kind
+}
+
+func (d *memory) runs(q *EntryQuery) int { return len(q.Kinds) }
+
+func (d *memory) completeUntil(context.Context) (schema.Millis, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return completeUntil(d.m, d.marks), nil
+}
+
+func (d *memory) keys(_ context.Context, q *EntryQuery, before Position, most int) (keys []key, floor Position, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, kind := range q.Kinds {
+		of := d.entryRun[run{q.BID, kind}]
+		to, _ := slices.BinarySearchFunc(of, before, Position.Compare)
+		from := max(0, to-most)
+		for _, p := range of[from:to] {
+			keys = append(keys, key{Position: p})
+		}
+		if to-from == most && of[from].Compare(floor) > 0 {
+			floor = of[from]
+		}
+	}
+	return keys, floor, nil
+}
+
+func (d *memory) journals(_ context.Context, q *EntryQuery, keys []key) (map[int64][]schema.Entry, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[int64][]schema.Entry{}
+	for _, k := range keys {
+		out[k.Order] = d.journal(q.BID, k.Order)
+	}
+	return out, nil
+}
+
+// A number is what a merchant calls an order.
+type number struct {
+	bid        int64
+	outTradeNo string
+}
+
+// The stamps that a memory keeps in order.
+const (
+	ofOrders = iota
+	ofEntries
+)
+
+// stamp keeps a stamp in its order.
+func (d *memory) stamp(of int, s Stamp) {
+	i, _ := slices.BinarySearchFunc(d.stamps[of], s, Stamp.Compare)
+	d.stamps[of] = slices.Insert(d.stamps[of], i, s)
+}
+
+// keepOrder keeps an order, in the place of what it was before.
+func (d *memory) keepOrder(o schema.Order) {
+	old, was := d.orders[o.ID]
+	d.orders[o.ID] = o
+	if was {
+		i, _ := slices.BinarySearchFunc(d.stamps[ofOrders], Stamp{At: old.UpdatedAt, Order: o.ID}, Stamp.Compare)
+		d.stamps[ofOrders] = slices.Delete(d.stamps[ofOrders], i, i+1)
+	} else {
+		ids, same := d.byBID[o.BID], number{o.BID, o.OutTradeNo}
+		i, _ := slices.BinarySearch(ids, o.ID)
+		d.byBID[o.BID] = slices.Insert(ids, i, o.ID)
+		i, _ = slices.BinarySearch(d.byNumber[same], o.ID)
+		d.byNumber[same] = slices.Insert(d.byNumber[same], i, o.ID)
+	}
+	d.stamp(ofOrders, Stamp{At: o.UpdatedAt, Order: o.ID})
+}
+
+// News implements Follower. A database in memory is one table, the first.
+func (m *Memory) News(_ context.Context, n int, reach Reach, most int) (News, error) {
+	d := m.databases[n-1]
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	until := completeUntil(d.m, d.marks)
+	news := News{Reach: reach}
+	next := func(of int, place *Stamp) (found []Stamp) {
+		all := d.stamps[of]
+		from, is := slices.BinarySearchFunc(all, *place, Stamp.Compare)
+		if is {
+			from++
+		}
+		to, _ := slices.BinarySearchFunc(all, Stamp{At: until}, Stamp.Compare)
+		if to = max(to, from); to-from >= most {
+			to, news.More = from+most, true
+		}
+		if found = all[from:to]; len(found) > 0 {
+			*place = found[len(found)-1]
+		}
+		news.Rows += len(found)
+		return found
+	}
+	for _, s := range next(ofOrders, &news.Reach.Orders[0]) {
+		o := d.orders[s.Order]
+		for _, id := range d.byNumber[number{o.BID, o.OutTradeNo}] {
+			if id != o.ID {
+				news.Twins = append(news.Twins, Twins{o.BID, o.OutTradeNo, o.ID, o.UID, id, d.orders[id].UID})
+				break
+			}
+		}
+	}
+	for _, s := range next(ofEntries, &news.Reach.Entries[0]) {
+		of := d.entries[s.Order]
+		i := slices.IndexFunc(of, func(e schema.Entry) bool { return e.Seq == s.Seq })
+		if e := of[i]; isPayment(e.Kind) && e.Ref != "" {
+			news.Payments = append(news.Payments, Payment{e.Ref, e.OrderID, e.Seq, e.UID, e.BID})
+		}
+	}
+	if !news.More {
+		news.Reach.ahead(until)
+	}
+	return news, nil
+}
+
+// journal returns the entries of an order, those of a merchant or, by 0, all. The
+// database is locked.
+func (d *memory) journal(bid, order int64) (out []schema.Entry) {
+	for _, e := range d.entries[order] {
+		if bid == 0 || e.BID == bid {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// insert keeps an entry, and reports whether it is there: another order's is in its way.
+func (d *memory) insert(e schema.Entry) bool {
+	of := d.entries[e.OrderID]
+	i, found := slices.BinarySearchFunc(of, e.Seq, func(e schema.Entry, seq int64) int { return cmp.Compare(e.Seq, seq) })
+	if found {
+		return of[i].UID == e.UID && of[i].BID == e.BID
+	}
+	d.entries[e.OrderID] = slices.Insert(of, i, e)
+	d.stamp(ofEntries, Stamp{e.RecordedAt, e.OrderID, e.Seq})
+	p := Position{e.OrderID, e.Seq}
+	for _, r := range []run{{0, e.Kind}, {e.BID, e.Kind}} {
+		i, _ := slices.BinarySearchFunc(d.entryRun[r], p, Position.Compare)
+		d.entryRun[r] = slices.Insert(d.entryRun[r], i, p)
+	}
+	return true
 }
 
 func (d *memory) Place() shardmap.Database { return d.place }
@@ -136,18 +298,10 @@ func (d *memory) put(incarnation string, orders []apply.Order, entries []apply.E
 		if ok && old.Ver >= o.Ver {
 			continue
 		}
-		d.orders[o.ID] = o.Order
-		if !ok {
-			ids := d.byBID[o.BID]
-			i, _ := slices.BinarySearch(ids, o.ID)
-			d.byBID[o.BID] = slices.Insert(ids, i, o.ID)
-		}
+		d.keepOrder(o.Order)
 	}
 	for _, e := range entries {
-		key := [2]int64{e.OrderID, e.Seq}
-		if old, ok := d.entries[key]; !ok {
-			d.entries[key] = e.Entry
-		} else if old.UID != e.UID || old.BID != e.BID {
+		if !d.insert(e.Entry) {
 			taken = append(taken, apply.Taken(incarnation, e.Origin))
 		}
 	}

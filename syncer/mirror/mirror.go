@@ -1,12 +1,15 @@
 // Package mirror reads the mirror: the copy of every order by merchant.
 //
 // It decides what a list holds and up to when it is complete. How the copy comes
-// about is left to package apply. There are two mirrors: SQL, in the bid cluster, and
+// about is left to package apply, and what an entry of a journal means to whoever asks
+// for it. There are two mirrors: SQL, in the bid cluster, and
 // Memory, in this process; both pass mirrortest.Run.
 package mirror
 
 import (
+	"cmp"
 	"context"
+	"math"
 
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -36,10 +39,53 @@ type Page struct {
 // hold fewer than Limit orders, even none, and have a next one.
 const ExaminedMax = 10_000
 
+// A Position is the place of an entry in a list of entries: newer orders come first, and
+// of one order newer entries. The zero Position is behind all.
+type Position struct{ Order, Seq int64 }
+
+// Newest is the position before all entries.
+var Newest = Position{math.MaxInt64, math.MaxInt64}
+
+// Compare is below 0 when p is behind q in a list, and above it when it is before q.
+func (p Position) Compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.Order, q.Order), cmp.Compare(p.Seq, q.Seq))
+}
+
+// An EntryQuery selects entries of journals: what happened to orders of one merchant, or
+// of all.
+type EntryQuery struct {
+	BID   int64         // 0: of all merchants
+	Kinds []schema.Kind // of these kinds, at least one
+	// Match reports whether an entry is wanted, by its order's journal as the mirror has
+	// it, oldest first; nil: every one is.
+	Match  func(e *schema.Entry, journal []schema.Entry) bool
+	Before Position // behind here; at first Newest
+	Limit  int      // entries, at least 1
+}
+
+// A Found is an entry of a list.
+type Found struct {
+	Entry   schema.Entry
+	Journal []schema.Entry // of its order as the mirror has it, oldest first
+}
+
+// An EntryPage is part of a list of entries, in the order of Position.
+type EntryPage struct {
+	Found []Found
+	Next  Position // the Before of the next page, zero at the end
+	// CompleteUntil is as in a Page; of all merchants' entries it is the least of all
+	// databases.
+	CompleteUntil schema.Millis
+}
+
 // Reader reads the mirror. Errors: cluster.ErrBusy, cluster.ErrUnavailable
 // (wrapped), or a fault.
 type Reader interface {
 	List(ctx context.Context, q Query) (Page, error)
+	// Entries returns entries and their orders' journals. What it examines, at most
+	// ExaminedMax, are rows of the list and rows of these journals; the journals that are
+	// read last are read to their ends.
+	Entries(ctx context.Context, q EntryQuery) (EntryPage, error)
 }
 
 // completeUntil is the least time of the marks of all uid servers, 0 when one has

@@ -41,7 +41,7 @@ func TestMemory(t *testing.T) {
 		memory := mirror.NewMemory(m)
 		return mirrortest.Mirror{
 			Map: m, Target: memory.Target, Reader: memory,
-			Entries: func(_ testing.TB, bid, order int64) []schema.Entry { return memory.Entries(bid, order) },
+			Entries: func(_ testing.TB, bid, order int64) []schema.Entry { return memory.Journal(bid, order) },
 		}
 	})
 }
