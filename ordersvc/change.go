@@ -78,8 +78,8 @@ func (l *Life) Apply(c *Change, now schema.Millis) Changed {
 	if e.Kind == schema.KindPaid && e.PaidAt == 0 {
 		e.PaidAt = e.RecordedAt
 	}
-	if err := advance(o, &e); err != nil {
-		return Changed{Err: fmt.Errorf("ordersvc: the order can't take its own change: %w", err)}
+	if f := advance(o, &e); f != nil {
+		return Changed{Err: fmt.Errorf("ordersvc: the order can't take its own change: %w", f)}
 	}
 	l.Journal = append(l.Journal, e)
 	return Changed{Life: Life{*o, l.Journal[:len(l.Journal):len(l.Journal)]}, Entry: e, Err: d.err}

@@ -1,7 +1,6 @@
 package ordersvc
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -99,51 +98,58 @@ func Born(o schema.Order) schema.Order {
 	}
 }
 
-// Fold returns the row that a creation and its journal make. The error names the first
-// entry that can't follow what was before it.
+// Fold returns the row that a creation and its journal make. The error is a *Fault: the
+// first entry that can't follow what was before it.
 func Fold(born schema.Order, journal []schema.Entry) (schema.Order, error) {
 	o := born
 	for i := range journal {
-		if err := advance(&o, &journal[i]); err != nil {
-			return schema.Order{}, fmt.Errorf("entry %d: %w", journal[i].Seq, err)
+		if f := advance(&o, &journal[i]); f != nil {
+			return schema.Order{}, f
 		}
 	}
 	return o, nil
 }
 
 // advance turns o into what e made of it. It is the one place where the columns of an
-// order change. On an error o is as it was.
-func advance(o *schema.Order, e *schema.Entry) error {
+// order change. With a fault o is as it was.
+func advance(o *schema.Order, e *schema.Entry) *Fault {
 	switch {
-	case e.OrderID != o.ID || e.UID != o.UID || e.BID != o.BID:
-		return errors.New("it is of another order")
+	case e.OrderID != o.ID:
+		return differs(e.Seq, "order_id", e.OrderID, o.ID)
+	case e.UID != o.UID:
+		return differs(e.Seq, "uid", e.UID, o.UID)
+	case e.BID != o.BID:
+		return differs(e.Seq, "bid", e.BID, o.BID)
 	case e.Seq <= o.Ver:
-		return fmt.Errorf("its seq doesn't rise above ver %d", o.Ver)
+		return breaks(e.Seq, "seq", fmt.Sprintf("doesn't rise above version %d", o.Ver))
 	case e.From != o.Status:
-		return fmt.Errorf("it begins at %s, the order is %s", e.From, o.Status)
+		return differs(e.Seq, "from_status", e.From, o.Status)
 	case !edge(e.Kind, e.From, e.To):
-		return fmt.Errorf("%s leads from %s to %s", e.Kind, e.From, e.To)
+		return breaks(e.Seq, "to_status", fmt.Sprintf("is %s; no entry of kind %s leads there from %s", e.To, e.Kind, e.From))
 	case e.RecordedAt < o.UpdatedAt:
-		return errors.New("its recorded_at is before that of the version before")
+		return breaks(e.Seq, "recorded_at", fmt.Sprintf("is %s; the version before is of %s", shown(e.RecordedAt), shown(o.UpdatedAt)))
 	}
 	n := *o
 	switch e.Kind {
 	case schema.KindPaid:
-		if e.Amount != o.Amount || e.Currency != o.Currency {
-			return errors.New("it pays another amount or currency than the order's")
+		if e.Amount != o.Amount {
+			return differs(e.Seq, "amount", e.Amount, o.Amount)
+		}
+		if e.Currency != o.Currency {
+			return differs(e.Seq, "currency", e.Currency, o.Currency)
 		}
 		n.PaidAmount, n.PaidAt = e.Amount, e.PaidAt
 		n.Channel, n.ChannelTradeNo = ParseRef(e.Ref)
 	case schema.KindClosed:
 		reason, err := schema.ParseCloseReason(e.Reason)
 		if err != nil {
-			return err
+			return breaks(e.Seq, "reason", "is none of merchant, buyer and expired")
 		}
 		n.CloseReason, n.ClosedAt = reason, e.RecordedAt
 	case schema.KindRefunded:
 		left := o.PaidAmount - o.RefundedAmount
 		if e.Amount < 1 || e.Amount > left || (e.Amount == left) != (e.To == schema.Refunded) {
-			return fmt.Errorf("it refunds %d of %d and leads to %s", e.Amount, left, e.To)
+			return breaks(e.Seq, "amount", fmt.Sprintf("is %d, and it leads to %s; %d of the payment are left", e.Amount, e.To, left))
 		}
 		n.RefundedAmount += e.Amount
 	case schema.KindUnappliedPayment:

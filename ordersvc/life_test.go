@@ -138,6 +138,9 @@ func legal(t rapid.TB, l ordersvc.Life) {
 	if err != nil || folded != l.Order {
 		t.Fatalf("the journal makes %+v (%v), the row is %+v", folded, err, l.Order)
 	}
+	if faults := ordersvc.Audit(l.Order, l.Journal); len(faults) > 0 {
+		t.Fatalf("%+v, of %+v", faults, l)
+	}
 	o := l.Order
 	if o.RefundedAmount < 0 || o.RefundedAmount > o.PaidAmount || o.PaidAmount > o.Amount {
 		t.Fatalf("amounts: %+v", o)
