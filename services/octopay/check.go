@@ -150,6 +150,10 @@ func (c checkCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 	if err != nil {
 		return err
 	}
+	masters, err := s.Masters()
+	if err != nil {
+		return command.Usage("%w", err)
+	}
 	var uids []int64
 	if c.UIDs != "" {
 		if uids, err = readUIDs(c.UIDs); err != nil {
@@ -193,6 +197,11 @@ func (c checkCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 	}
 	r.unseen(places, unseen)
 	r.mirror(ctx, b, m, clocks, copies)
+	if !away[m.Meta().Server.Name] {
+		within, cancel := context.WithTimeout(ctx, databaseWithin)
+		r.keysAndConfig(within, m, s, masters)
+		cancel()
+	}
 	if c.UIDs != "" {
 		r.spread(uids, "uids of the file", m.Size())
 	} else {
