@@ -38,7 +38,7 @@ type cli struct {
 	ID      idCmd      `cmd:"" name:"id" help:"Explain an order id, or what is wrong with it."`
 	Route   routeCmd   `cmd:"" name:"route" help:"Say where the rows of a buyer, or of a merchant, are."`
 	Migrate migrateCmd `cmd:"" name:"migrate" help:"Make the databases of the map, bring them up to date, and put the map in force."`
-	Check   checkCmd   `cmd:"" name:"check" help:"Say what differs between the servers and what is to be: schemas, settings, clocks, the map. Exits with 1 if anything does."`
+	Check   checkCmds  `cmd:"" name:"check" help:"Say what differs between the servers and what is to be, or of orders, and exit with 1 if anything does."`
 	Tail    tailCmd    `cmd:"" name:"tail" help:"Show the mirror's stream, row by row, as it comes."`
 	Mirror  mirrorCmd  `cmd:"" name:"mirror" help:"Look after the mirror."`
 	Keys    keysCmd    `cmd:"" name:"keys" help:"Make, list, rotate and revoke the keys of the API."`

@@ -46,7 +46,7 @@ func TestWhatIsWrongBeforeAnythingIsDoneHasItsCode(t *testing.T) {
 	const id = "15770061062355869671431"
 	var calls [][]string
 	for _, args := range []string{
-		"route 9527", "route --bid 1001", "id " + id, "id --live " + id, "check", "migrate", "tail",
+		"route 9527", "route --bid 1001", "id " + id, "id --live " + id, "check", "check orders", "check orders --mirror", "migrate", "tail",
 		"mirror dead-letters list", "mirror dead-letters retry --all", "mirror dead-letters drop 1:2:3",
 		"keys list", "keys audit", "keys create --by me --role app", "keys rotate --by me aaaaaaaaaaaa", "keys revoke --by me aaaaaaaaaaaa", "keys reseal --by me",
 		"config get", "config set " + valid,
@@ -58,6 +58,8 @@ func TestWhatIsWrongBeforeAnythingIsDoneHasItsCode(t *testing.T) {
 	}
 	for _, args := range []string{
 		"", "launch", "--nosuch", "id", "route 0", "route -5", "route -- -5", "route abc", "route 9223372036854775808", "route --bid 01", "route 1 2",
+		"check all", "check orders 1", "check orders --from x", "check orders --from 123", "check orders --to 2026-11-30", "check orders --from 2026-11-30T00:00:00Z --to 2026-11-30T00:00:00Z",
+		"check orders --from 2026-11-30T00:00:00Z --since 1h", "check orders --since=-1h", "check orders --uid=-1", "check orders --uid 1 --mirror", "check orders --rate=-1", "check orders --findings 0",
 		"tail --limit=-1", "tail --order 1", "mirror dead-letters list --limit 0",
 		"config", "config check", "config check " + noMap, "config check " + dir, "config check " + filepath.Join(dir, "none"), "config set", "config set " + noMap, "config set --if-version x " + valid, "config get --version x",
 	} {
