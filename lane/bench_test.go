@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// BenchmarkDo is what the lane itself costs an operation: no I/O, every caller
+// BenchmarkLane is what the lane itself costs an operation: no I/O, every caller
 // waits for its own result.
-func BenchmarkDo(b *testing.B) {
+func BenchmarkLane(b *testing.B) {
 	l := New(Config{}, func(_ context.Context, ops []int) []int { return ops })
 	ctx, cancel := context.WithCancel(background)
 	done := make(chan error)
@@ -16,7 +16,7 @@ func BenchmarkDo(b *testing.B) {
 	b.SetParallelism(256)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, err := l.Do(background, 1, 100); err != nil {
+			if _, err := through(background, l, 1, 100); err != nil {
 				b.Error(err)
 				return
 			}

@@ -34,7 +34,7 @@ func TestCommitThatPanics(t *testing.T) {
 		return ops
 	})
 	go func() { _ = l.Run(t.Context()) }()
-	_, err := l.Do(t.Context(), row, 1)
+	_, err := through(t.Context(), l, row, 1)
 	t.Fatalf("it goes on: %v", err)
 }
 

@@ -1,9 +1,9 @@
 // Package lane is the group commit of operations: it gathers what arrives while a
 // transaction is in flight and hands it to the next one.
 //
-//	Do ──┐
-//	Do ──┼─> queue ──(gate)──> one batch in flight ──> commit ──> each Do its result
-//	Do ──┘
+//	Enter ──┐
+//	Enter ──┼─> queue ──(gate)──> one batch in flight ──> commit ──> each Ticket its result
+//	Enter ──┘
 //
 // It decides when a batch begins, what is in it, and what a caller is told who
 // could not wait (Lane); how many transactions of one server are in flight (Gate);
@@ -47,7 +47,7 @@ type Config struct {
 	BytesMax   int           // their bytes; 1 MiB. A larger operation runs alone
 	QueueOps   int           // operations waiting; 2,048
 	QueueBytes int           // their bytes; 8 MiB
-	OutcomeMax time.Duration // how long Do waits after its transaction began; 7 s
+	OutcomeMax time.Duration // how long a Ticket waits after its transaction began; 7 s
 	Gate       *Gate         // shared by the lanes of one kind of one server; nil: no bound
 	Observe    func(Batch)   // called after each batch by Run; nil: not called
 }
@@ -120,20 +120,6 @@ func New[O, R any](c Config, commit func(ctx context.Context, ops []O) []R) *Lan
 	l := &Lane[O, R]{config: c.withDefaults(), commit: commit}
 	l.changed = sync.NewCond(&l.mu)
 	return l
-}
-
-// Do puts op, which takes so many bytes, into the lane and waits for its result, however
-// long that takes once its batch has begun. See Enter and Ticket.Wait.
-func (l *Lane[O, R]) Do(ctx context.Context, op O, bytes int) (R, error) {
-	var none R
-	if ctx.Err() != nil {
-		return none, ErrWait
-	}
-	t, err := l.Enter(op, bytes)
-	if err != nil {
-		return none, err
-	}
-	return t.Wait(ctx, context.WithoutCancel(ctx))
 }
 
 // Enter puts op, which takes so many bytes, into the lane. With ErrFull and ErrClosed

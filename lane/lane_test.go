@@ -19,6 +19,16 @@ func TestMain(m *testing.M) { eventually.Main(m) }
 // background is a context that never ends and has no deadline.
 var background = context.Background()
 
+// through brings an operation through a lane, as programs do.
+func through[O, R any](ctx context.Context, l *Lane[O, R], op O, bytes int) (R, error) {
+	ticket, err := l.Enter(op, bytes)
+	if err != nil {
+		var none R
+		return none, err
+	}
+	return ticket.Wait(ctx, background)
+}
+
 func TestIdleLaneAddsNoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 3 * time.Millisecond
@@ -29,7 +39,7 @@ func TestIdleLaneAddsNoWait(t *testing.T) {
 		})
 		stop := run(t, l)
 		start := time.Now()
-		got, err := l.Do(background, 7, 100)
+		got, err := through(background, l, 7, 100)
 		if got != 7 || err != nil {
 			t.Fatalf("got %d, %v", got, err)
 		}
@@ -56,7 +66,7 @@ func TestArrivalsGather(t *testing.T) {
 		stop := run(t, l)
 		var all sync.WaitGroup
 		for i := range 5 {
-			all.Go(func() { _, _ = l.Do(background, i, 1) })
+			all.Go(func() { _, _ = through(background, l, i, 1) })
 			synctest.Wait()
 		}
 		if ops, bytes := l.Depth(); ops != 4 || bytes != 4 {
@@ -84,7 +94,7 @@ func TestWaitEnds(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(background, time.Second)
 				defer cancel()
-				got, err := l.Do(ctx, op, 1)
+				got, err := through(ctx, l, op, 1)
 				if !errors.Is(err, want) || err == nil && got != op {
 					t.Errorf("%s: got %q, %v; want %v", op, got, err, want)
 				}
@@ -93,13 +103,12 @@ func TestWaitEnds(t *testing.T) {
 		}
 		short("begun", nil) // its context ends while it is in flight
 		short("withdrawn", ErrWait)
-		all.Wait()
-
 		over, cancel := context.WithCancel(background)
 		cancel()
-		if _, err := l.Do(over, "ended before", 1); !errors.Is(err, ErrWait) {
+		if _, err := through(over, l, "ended before", 1); !errors.Is(err, ErrWait) {
 			t.Errorf("a context that has ended: %v, want ErrWait", err)
 		}
+		all.Wait()
 		stop()
 		if fmt.Sprint(ran) != "[begun]" {
 			t.Errorf("ran %v; the withdrawn one must not", ran)
@@ -116,13 +125,13 @@ func TestOutcomeThatTakesTooLong(t *testing.T) {
 		})
 		stop := run(t, l)
 		start := time.Now()
-		if _, err := l.Do(background, time.Minute, 1); !errors.Is(err, ErrUnknown) {
+		if _, err := through(background, l, time.Minute, 1); !errors.Is(err, ErrUnknown) {
 			t.Errorf("got %v, want ErrUnknown", err)
 		}
 		if d := time.Since(start); d != 7*time.Second {
 			t.Errorf("waited %v", d)
 		}
-		if got, err := l.Do(background, time.Second, 1); got != time.Second || err != nil {
+		if got, err := through(background, l, time.Second, 1); got != time.Second || err != nil {
 			t.Errorf("afterwards: %v, %v", got, err)
 		}
 		if d := time.Since(start); d != time.Minute+time.Second {
@@ -143,7 +152,7 @@ func TestBoundedQueue(t *testing.T) {
 		do := func(bytes int, want error) {
 			t.Helper()
 			all.Go(func() {
-				if _, err := l.Do(background, 0, bytes); !errors.Is(err, want) {
+				if _, err := through(background, l, 0, bytes); !errors.Is(err, want) {
 					t.Errorf("%d bytes: %v, want %v", bytes, err, want)
 				}
 			})
@@ -160,7 +169,7 @@ func TestBoundedQueue(t *testing.T) {
 		do(1, ErrFull) // by number
 		all.Wait()
 		stop()
-		if _, err := l.Do(background, 0, 1); !errors.Is(err, ErrClosed) {
+		if _, err := through(background, l, 0, 1); !errors.Is(err, ErrClosed) {
 			t.Errorf("after Run: %v, want ErrClosed", err)
 		}
 		if err := l.Run(background); err == nil {
@@ -182,7 +191,7 @@ func TestGateIsTakenBeforeTheBatch(t *testing.T) {
 		stop := run(t, l)
 		var all sync.WaitGroup
 		for i := range 4 {
-			all.Go(func() { _, _ = l.Do(background, i, 1) })
+			all.Go(func() { _, _ = through(background, l, i, 1) })
 			synctest.Wait()
 		}
 		leave()
@@ -223,14 +232,14 @@ func besideHangingLanes(t *testing.T) (longest time.Duration, done int) {
 		stops = append(stops, run(t, locked))
 		all.Go(func() {
 			for time.Now().Before(until) {
-				_, _ = locked.Do(background, 1, 1)
+				_, _ = through(background, locked, 1, 1)
 			}
 		})
 	}
 	synctest.Wait() // both are in flight
 	for time.Now().Before(until) {
 		start := time.Now()
-		if _, err := healthy.Do(background, 1, 1); err != nil {
+		if _, err := through(background, healthy, 1, 1); err != nil {
 			t.Fatal(err)
 		}
 		longest = max(longest, time.Since(start))
@@ -371,7 +380,7 @@ func (w whole) check() error {
 			time.Sleep(c.At)
 			ctx, cancel := context.WithTimeout(background, c.Patience)
 			defer cancel()
-			got, err := lanes[c.Lane].Do(ctx, n, c.Bytes)
+			got, err := through(ctx, lanes[c.Lane], n, c.Bytes)
 			waited := time.Since(start) - c.At
 			mu.Lock()
 			defer mu.Unlock()
