@@ -160,6 +160,16 @@ func advance(o *schema.Order, e *schema.Entry) *Fault {
 	return nil
 }
 
+// Until returns the life up to the entry seq, as it was then. The error is Fold's.
+func (l *Life) Until(seq int64) (Life, error) {
+	n := 0
+	for n < len(l.Journal) && l.Journal[n].Seq <= seq {
+		n++
+	}
+	o, err := Fold(Born(l.Order), l.Journal[:n])
+	return Life{o, l.Journal[:n:n]}, err
+}
+
 // Ref returns how a payment is called outside: "wechat:4200…".
 func Ref(channel, tradeNo string) string { return channel + ":" + tradeNo }
 

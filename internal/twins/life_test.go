@@ -80,6 +80,27 @@ var lives = []twin{
 		pkg:     "ordersvc/mysqlstore", test: "TestFaultsOfChanges/fault 1", says: "replayed true",
 	},
 	{
+		guard:   "what a call did itself is answered as it left it",
+		file:    "ordersvc/mysqlstore/change.go",
+		with:    "if r.Life, err = life.Until(r.Entry.Seq); err != nil {",
+		without: "if false {",
+		pkg:     "ordersvc/mysqlstore", test: "TestFaultsOfChanges/fault 1", says: "answered is 3",
+	},
+	{
+		guard:   "what a call did itself is no repeat, by the model",
+		file:    "ordersvc/mysqlstore/change.go",
+		with:    "if r.Replayed && slices.Contains(op.sent, r.Entry) {",
+		without: "if false {",
+		pkg:     "services/internal/e2e", test: "TestOrdersLiveAsTheirModel", says: "is Illegal",
+	},
+	{
+		guard:   "a refund that succeeded can't fail, by the model",
+		file:    "ordersvc/change.go",
+		with:    "if refund.Status == RefundSucceeded {",
+		without: "if false {",
+		pkg:     "services/internal/e2e", test: "TestOrdersLiveAsTheirModel", says: "is Illegal",
+	},
+	{
 		guard:   "locks that are lost are no unknown outcome",
 		file:    "ordersvc/mysqlstore/change.go",
 		with:    "if dberr.Of(err) == dberr.Unknown {",

@@ -87,15 +87,17 @@ func overlay(t *testing.T, texts map[string][]byte) (path string) {
 	return path
 }
 
-// command runs the go command at the root.
-func command(t *testing.T, args ...string) (out string, err error) {
+// command runs the go command at the root, with an overlay, which holds for the programs that
+// a test builds as well.
+func command(t *testing.T, overlay string, args ...string) (out string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testMax+buildMax)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	// What a law finds isn't kept, in the tree, for the next run; nor made as small as can be.
-	cmd.Env = append(os.Environ(), "RAPID_NOFAILFILE=1", "RAPID_SHRINKTIME=1s")
+	cmd.Env = append(os.Environ(), "RAPID_NOFAILFILE=1", "RAPID_SHRINKTIME=1s",
+		"GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	cmd.WaitDelay = 10 * time.Second // a server that a test started may hold its output
 	b, err := cmd.CombinedOutput()
 	return string(b), err
@@ -154,8 +156,8 @@ func TestTheTable(t *testing.T) {
 			}
 		}
 		slices.Sort(packages)
-		args := append([]string{"build", "-overlay", overlay(t, texts)}, slices.Compact(packages)...)
-		if out, err := command(t, args...); err != nil {
+		args := append([]string{"build"}, slices.Compact(packages)...)
+		if out, err := command(t, overlay(t, texts), args...); err != nil {
 			t.Errorf("without the guards the sources don't compile: %v\n%s", err, out)
 		}
 	}
@@ -192,7 +194,7 @@ func TestTwins(t *testing.T) {
 			if parts != "" {
 				pattern += "/" + parts
 			}
-			out, err := command(t, "test", "-overlay", overlay(t, map[string][]byte{w.file: text}),
+			out, err := command(t, overlay(t, map[string][]byte{w.file: text}), "test",
 				"-count", "1", "-timeout", testMax.String(), "-run", pattern, "./"+w.pkg)
 			switch {
 			case err == nil:

@@ -81,7 +81,13 @@ func alter(ctx context.Context, c *sql.Conn, database string, epoch shardmap.Epo
 		}
 		r := life.Apply(&op.Change, t)
 		if r.Replayed && slices.Contains(op.sent, r.Entry) {
-			r.Replayed = false // it was this very call
+			// It was this very call, whose answer is the order as it left it: what came
+			// after it, in the same batch or from elsewhere, is not its doing.
+			r.Replayed = false
+			if r.Life, err = life.Until(r.Entry.Seq); err != nil {
+				results[i] = ordersvc.Changed{Err: fmt.Errorf("the journal isn't that of the row: %w", err)}
+				continue
+			}
 		}
 		results[i] = r
 		wrote = wrote || life.Order.Ver != before[op.Order.Snowflake()]

@@ -103,6 +103,9 @@ func cutWrites(t *testing.T, w *world) {
 				if r.Err != nil || r.Replayed {
 					t.Errorf("change %d: replayed %v, %v", i, r.Replayed, r.Err)
 				}
+				if o := r.Life.Order; o.Ver != r.Entry.Seq || o.Status != r.Entry.To || len(r.Life.Journal) != int(o.Ver)-1 {
+					t.Errorf("change %d left version %d, answered is %d, %s, with %d entries", i, r.Entry.Seq, o.Ver, o.Status, len(r.Life.Journal))
+				}
 			}
 			for i, o := range all {
 				entries := w.entries(t, o)

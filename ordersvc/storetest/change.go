@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/slot"
@@ -36,6 +37,18 @@ func alter(t testing.TB, s ordersvc.Store, changes ...ordersvc.Change) []ordersv
 	if len(out) != len(changes) {
 		t.Errorf("%d answers for %d changes", len(out), len(changes))
 		return make([]ordersvc.Changed, len(changes))
+	}
+	return out
+}
+
+// persist is alter that goes on with what finds no lock in time.
+func persist(t testing.TB, s ordersvc.Store, changes ...ordersvc.Change) []ordersvc.Changed {
+	t.Helper()
+	out := alter(t, s, changes...)
+	for i := range out {
+		for errors.Is(out[i].Err, cluster.ErrUnavailable) {
+			out[i] = alter(t, s, changes[i])[0]
+		}
 	}
 	return out
 }
@@ -284,5 +297,65 @@ func parallelPayAndClose(t *testing.T, s ordersvc.Store) {
 		default:
 			t.Errorf("it is %s", now.Status)
 		}
+	}
+}
+
+// Fault 6. A payment and the end of its time at the same moment, a thousand times: one
+// wins, and the money of a payment that lost is recorded beside the closed order.
+func parallelPayAndExpiry(t *testing.T, s ordersvc.Store) {
+	const rounds, each = 50, 20
+	paid, closed := 0, 0
+	for round := range rounds {
+		var all []schema.Order
+		for i := range each {
+			o := Order(Buyer(2, i%slot.Tables), "pay-and-expiry")
+			o.ExpiresAt = schema.MillisOf(time.Now()) - 2*ordersvc.ExpiryGrace
+			all = append(all, o)
+		}
+		var pays, expires []ordersvc.Change
+		for i, r := range insert(t, s, all...) {
+			all[i] = r.Order
+			pays = append(pays, change(all[i], pay(all[i], "1")))
+			expires = append(expires, change(all[i], ordersvc.Expire{}))
+		}
+		sides := [2][]ordersvc.Change{pays, expires}
+		var results [2][]ordersvc.Changed
+		together(2, func(i int) {
+			side := (i + round) % 2 // who is woken first
+			results[side] = persist(t, s, sides[side]...)
+		})
+		for i, o := range all {
+			payment, expiry := results[0][i], results[1][i]
+			now, err := s.Order(background, Place(o.UID), o.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries, err := s.Journal(background, Place(o.UID), o.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lives(t, s, ordersvc.Life{Order: now, Journal: entries})
+			if payment.Err != nil || payment.Replayed || payment.Entry.Op == "" {
+				t.Errorf("the payment: %+v", payment)
+			}
+			switch now.Status {
+			case schema.Paid:
+				paid++
+				if !errors.Is(expiry.Err, ordersvc.ErrNotExpired) || len(entries) != 1 || now.Unapplied != 0 {
+					t.Errorf("paid, expiry said %v, %d entries, %d unapplied", expiry.Err, len(entries), now.Unapplied)
+				}
+			case schema.Closed:
+				closed++
+				if expiry.Err != nil || len(entries) != 2 || now.Unapplied != 1 || now.PaidAmount != 0 ||
+					entries[1].Kind != schema.KindUnappliedPayment || entries[1].Reason != ordersvc.UnappliedLate || entries[1].Amount != o.Amount {
+					t.Errorf("closed, expiry said %v: %+v", expiry.Err, entries)
+				}
+			default:
+				t.Errorf("it is %s", now.Status)
+			}
+		}
+	}
+	if paid+closed != rounds*each || paid == 0 || closed == 0 {
+		t.Errorf("of %d orders %d were paid and %d expired", rounds*each, paid, closed)
 	}
 }

@@ -54,6 +54,7 @@ func Run(t *testing.T, newStore func(testing.TB) ordersvc.Store) {
 		{"an order expires by the store's clock", expiry},
 		{"parallel refunds never exceed what was paid", parallelRefunds},
 		{"of a payment and a close at once one wins", parallelPayAndClose},
+		{"of a payment and its expiry at once one wins", parallelPayAndExpiry},
 		{"lists are newest first, bounded, and of one buyer", lists},
 		{"a walk is complete while orders arrive", walkWhileInserting},
 		{"a page examines a bounded number of rows", examined},

@@ -320,6 +320,37 @@ func rows(t *testing.T, c *cluster.Cluster, cl shardmap.Cluster) map[int64]schem
 	return all
 }
 
+// mirrored waits until the mirror has these rows and journals, and nothing else.
+func mirrored(t *testing.T, c *cluster.Cluster, truth map[int64]schema.Order, journal map[int64][]schema.Entry) {
+	t.Helper()
+	eventually.Within(t, 2*time.Minute, "the mirror has the same rows and entries", func() bool {
+		copies := rows(t, c, shardmap.BID)
+		if !maps.Equal(copies, truth) {
+			return false
+		}
+		same := entries(t, c, shardmap.BID)
+		for id, want := range journal {
+			if fmt.Sprint(same[id]) != fmt.Sprint(want) {
+				return false
+			}
+		}
+		return len(same) == len(journal)
+	})
+}
+
+// entries reads every journal of a cluster by SQL, by order, oldest first.
+func entries(t *testing.T, c *cluster.Cluster, cl shardmap.Cluster) map[int64][]schema.Entry {
+	t.Helper()
+	all := map[int64][]schema.Entry{}
+	eachRow(t, c, cl, "SELECT "+schema.List(schema.EntryColumns)+" FROM `%s`.journal_%d ORDER BY order_id, seq", func(scan func(...any) error, _ shardmap.Location) error {
+		var e schema.Entry
+		err := scan(e.Fields()...)
+		all[e.OrderID] = append(all[e.OrderID], e)
+		return err
+	})
+	return all
+}
+
 // eachRow calls each with every row of a query, of a schema and a table, over all tables
 // of a cluster.
 func eachRow(t *testing.T, c *cluster.Cluster, cl shardmap.Cluster, query string, each func(scan func(...any) error, at shardmap.Location) error) {
