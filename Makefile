@@ -41,7 +41,7 @@ fuzz: ## run every fuzz test, one after the other, each for FUZZTIME (60s)
 	@set -e; for file in $$(grep -rl '^func Fuzz' --include='*_test.go' . | sort); do \
 		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$file); do \
 			echo "$$(dirname $$file) $$name"; \
-			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
+			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 2s $$(dirname $$file); \
 		done; \
 	done
 
