@@ -72,6 +72,29 @@ func (c *call) own(bid int64) error {
 // sees reports whether an order of this merchant is there for who calls.
 func (c *call) sees(bid int64) bool { return c.key.Role != auth.Merchant || c.key.BID == bid }
 
+// overRate is the answer to a call over the rate of its merchant. It is made once: that a
+// merchant sends too much must cost little.
+var overRate = &problem.Problem{Code: problem.RateLimited}
+
+// withinRate counts a call for its merchant, and refuses it when it is over that one's
+// rate. A merchant's call counts for the merchant, whatever it is. An app's counts for the
+// merchant that it names, bid; for 0 it names none. Calls of channels and operators count
+// for nobody: money that came is recorded, and whoever looks at a merchant in trouble
+// takes nothing from it.
+func (c *call) withinRate(bid int64) error {
+	switch c.key.Role {
+	case auth.Merchant:
+		bid = c.key.BID
+	case auth.App:
+	default:
+		return nil
+	}
+	if within := c.api.config.WithinRate; bid != 0 && within != nil && !within(bid) {
+		return overRate
+	}
+	return nil
+}
+
 // mayRefund refuses keys of an app that weren't made to refund.
 func (c *call) mayRefund() error {
 	if !c.key.Refunds {

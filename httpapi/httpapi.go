@@ -7,8 +7,8 @@
 // to package problem, and listening, TLS and signals to the programs.
 //
 // A request passes, in this order: host 421, URI 414, path 404, method 405, key 401,
-// draining 503, role 403, headers, query and body 400, 408, 413, 415, and then the call
-// itself. The body is read whole before anything waits, since net/http notices a hang-up
+// draining 503, role 403, headers, query and body 400, 408, 413, 415, another merchant's
+// bid 403, the merchant's rate 429, and then the call itself. The body is read whole before anything waits, since net/http notices a hang-up
 // only after that. Who may make which call is in routes.
 package httpapi
 
@@ -17,6 +17,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +55,11 @@ type Config struct {
 	Keys     Keys
 	Registry prometheus.Registerer // of the metrics; none are registered without
 	Logger   *slog.Logger          // slog.Default
+	// WithinRate counts a call of a merchant, and reports whether the merchant's rate
+	// allows it; nil: no merchant has one.
+	WithinRate func(bid int64) bool
+	// TrustedProxies are the networks of proxies whose word on who the client is counts.
+	TrustedProxies []netip.Prefix
 	// LocalHostsOnly refuses requests to any Host but this machine's loopback names
 	// (421), so that no page of another site can reach a service without keys.
 	LocalHostsOnly bool

@@ -38,6 +38,9 @@ func listMerchantOrders(c *call) error {
 	if err != nil {
 		return err
 	}
+	if err := c.withinRate(flt.owner); err != nil {
+		return err
+	}
 	if !c.sees(flt.owner) {
 		return &problem.Problem{Code: problem.MerchantNotFound}
 	}

@@ -22,6 +22,9 @@ func createOrder(c *call) error {
 	if err := c.own(n.BID); err != nil {
 		return err
 	}
+	if err := c.withinRate(n.BID); err != nil {
+		return err
+	}
 	n.Actor, n.RequestID = c.key.Role.String(), c.id
 	ctx, cancel := c.context()
 	defer cancel()
@@ -69,6 +72,9 @@ func findOrder(c *call) error {
 	if err := f.err(); err != nil {
 		return err
 	}
+	if err := c.withinRate(key.BID); err != nil {
+		return err
+	}
 	if !c.sees(key.BID) {
 		return ordersvc.ErrNotFound
 	}
@@ -85,8 +91,12 @@ func findOrder(c *call) error {
 
 // order reads the order id of the path. Whatever is there names an order or none, so a
 // text that can't be an id is no other error than an id that isn't there. If uid is given
-// the order is that buyer's.
+// the order is that buyer's. All calls about one order come by here, and those of a
+// merchant count for its rate.
 func (c *call) order(uid int64) (idgen.ID, error) {
+	if err := c.withinRate(0); err != nil {
+		return idgen.ID{}, err
+	}
 	id, err := idgen.Parse(c.params[0])
 	if err != nil {
 		return idgen.ID{}, &problem.Problem{Code: problem.OrderNotFound}

@@ -58,7 +58,7 @@ var (
 	flawKeyRange  = flaw{OutOfRange, "must be 1 to 9223372036854775807"}
 	flawKeyTwice  = flaw{Duplicate, "is that of another merchant too"}
 	flawIntForm   = flaw{BadFormat, "must be an integer literal without fraction or exponent"}
-	flawRate      = flaw{OutOfRange, "must be 1 to 1000000 creates a second; without a limit it is left out"}
+	flawRate      = flaw{OutOfRange, "must be 1 to 1000000 calls a second; without a limit it is left out"}
 	flawName      = flaw{TooLong, "must have at most 128 characters"}
 	flawTextChar  = flaw{BadCharacter, "must not hold control, line separator or bidirectional control characters"}
 	flawCode      = flaw{BadFormat, "must be three capital letters"}

@@ -5,7 +5,8 @@
 //
 // It decides
 //   - what a valid config is, and which one text and hash it has (Decode);
-//   - whether a merchant may create an order (AllowCreate);
+//   - whether a merchant may create an order (AllowCreate), and how many calls a second
+//     it may make (Rates);
 //   - which config is in force: the newest version in the meta database, in each
 //     process from the moment on at which its Watch sees it;
 //   - who wins when two set it at once (Store.Set).
@@ -66,7 +67,7 @@ const (
 	TextMax      = 8 << 20 // bytes of a text
 	MerchantsMax = 10_000
 	ChannelsMax  = 256
-	RateMax      = 1_000_000 // creates a second of one merchant
+	RateMax      = 1_000_000 // calls a second of one merchant
 )
 
 var (
@@ -85,7 +86,7 @@ type Merchant struct {
 	Name       string // for people
 	Enabled    bool   // gets new orders
 	Currencies currency.Set
-	Rate       int    // creates a second; 0: it has no limit of its own
+	Rate       int    // calls a second, see Rates; 0: it has no limit of its own
 	Timezone   string // of its days, by its IANA name
 	NotifyURL  string // where its events are sent; "": nowhere
 }

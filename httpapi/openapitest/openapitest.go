@@ -100,8 +100,9 @@ func readBody(body *io.ReadCloser) ([]byte, error) {
 }
 
 // refusals are the statuses of a request that may be wrong in itself. 503 is one of
-// them: under load it comes before anybody has looked at the request.
-var refusals = map[int]bool{401: true, 403: true, 400: true, 404: true, 405: true, 408: true, 413: true, 414: true, 415: true, 421: true, 503: true}
+// them: under load it comes before anybody has looked at the request. So is 429, which comes
+// before anybody has looked whether there is what the path names.
+var refusals = map[int]bool{401: true, 403: true, 400: true, 404: true, 405: true, 408: true, 413: true, 414: true, 415: true, 421: true, 429: true, 503: true}
 
 func (c *contract) check(r *http.Request, sent []byte, res *http.Response, got []byte) error {
 	req := r.Clone(r.Context())

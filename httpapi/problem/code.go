@@ -47,6 +47,7 @@ const (
 	CurrencyMismatch
 	AmountMismatch
 	RefundExceedsPaid
+	RateLimited
 	Internal
 	Overloaded
 	ShardUnavailable
@@ -110,6 +111,8 @@ var table = [Codes]struct {
 	{"amount_mismatch", 422, "Another amount was paid",
 		"The order's amount is another. The money that came is kept as an unapplied payment, to be refunded or voided."},
 	{"refund_exceeds_paid", 422, "The refund is too large", "It is more than what is left of the payment. Nothing was written."},
+	{"rate_limited", 429, "The merchant is over its rate",
+		"The merchant makes more calls than its rate allows. Nothing was written. Repeat the same request after Retry-After, and send fewer at once."},
 	{"internal", 500, "An internal error", "Whether anything was written isn't known. Repeating the same request is safe and settles it."},
 	{"overloaded", 503, "Too busy", "Nothing was written. Repeat the same request after Retry-After."},
 	{"shard_unavailable", 503, "A part of the data is away", "Nothing was written. Repeat the same request after Retry-After."},
@@ -138,7 +141,7 @@ func (c Code) Retryable() bool {
 // together don't come back together.
 func (c Code) RetryAfter() (least, most int) {
 	switch c {
-	case Overloaded, Draining:
+	case RateLimited, Overloaded, Draining:
 		return 1, 3
 	case ShardUnavailable:
 		return 2, 6
