@@ -149,7 +149,8 @@ func (c *call) send(status int, contentType []string, body []byte) {
 	h := c.w.Header()
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	if c.api.Draining() || c.abandonsBody() {
+	// In HTTP/2 that ends the connection of others too, so an unread body is no reason.
+	if c.api.Draining() || c.r.ProtoMajor == 1 && c.abandonsBody() {
 		h["Connection"] = closing
 	}
 	c.answered, c.status = true, status

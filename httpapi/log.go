@@ -57,7 +57,7 @@ func (c *call) logAccess(took time.Duration) {
 	if !c.api.log.Enabled(ctx, level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 9)
+	attrs := make([]slog.Attr, 0, 10)
 	attrs = append(attrs,
 		slog.String("route", c.route.pattern),
 		slog.String("method", methodNames[methodOf(c.r.Method)]),
@@ -67,6 +67,9 @@ func (c *call) logAccess(took time.Duration) {
 		slog.Int("bytes", c.bytes),
 		slog.Float64("duration_ms", float64(took.Microseconds())/1000),
 	)
+	if client := c.clientNetwork(); client != "" {
+		attrs = append(attrs, slog.String("client", client))
+	}
 	if c.key.ID != "" {
 		attrs = append(attrs, slog.String("key_id", c.key.ID))
 	}

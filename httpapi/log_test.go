@@ -50,7 +50,7 @@ func TestTheAccessLogHasTheseFieldsAndNoOthers(t *testing.T) {
 	s.send("POST", "/v1/orders", body(), "X-Request-Id", "r-4")
 
 	lines := s.settled("request", 4)
-	common := []string{"bytes", "code", "duration_ms", "level", "method", "msg", "request_id", "route", "status", "time"}
+	common := []string{"bytes", "client", "code", "duration_ms", "level", "method", "msg", "request_id", "route", "status", "time"}
 	for i, want := range []struct {
 		level, route, method, code string
 		status                     float64

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -9,9 +10,26 @@ import (
 	"time"
 )
 
+// Limits of one HTTP/2 connection, which carries many requests at once. Headers are
+// bounded as in HTTP/1, by MaxHeaderBytes; bodies of API have their own bounds, each; and
+// whoever counts requests counts streams.
+const (
+	// streamsMax is how many requests a connection carries at once: the least that the
+	// standard recommends, since a proxy may put all its clients' requests on one.
+	streamsMax = 100
+	// Of bodies that nobody reads, that many bytes are taken from a connection, and from
+	// one of its requests.
+	connectionWindow = 1 << 20
+	streamWindow     = 256 << 10
+	// frameMax is the largest frame; a larger one saves nothing and is held whole.
+	frameMax = 16 << 10
+	// silenceMax is after which silence a connection is asked whether it lives.
+	silenceMax = 30 * time.Second
+)
+
 // NewServer returns a server for h that has a limit for everything a client can draw
 // out or pile up. The caller listens, serves, and shuts it down; an API as h is told
-// to Drain first.
+// to Drain first. With a TLSConfig it speaks HTTP/2 too; without it doesn't.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,
@@ -24,9 +42,19 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		WriteTimeout:   15 * time.Second,
 		IdleTimeout:    75 * time.Second, // more than the 60 s that front proxies keep theirs
 		MaxHeaderBytes: 32 << 10,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          streamsMax,
+			MaxReadFrameSize:              frameMax,
+			MaxReceiveBufferPerConnection: connectionWindow,
+			MaxReceiveBufferPerStream:     streamWindow,
+			SendPingTimeout:               silenceMax,
+			PingTimeout:                   15 * time.Second,
+			// One that takes nothing holds a connection no longer than in HTTP/1.
+			WriteByteTimeout: sendTime,
+		},
 		// OPTIONS * is a path that there isn't, like any other.
 		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorLog:                     stdlog.New(newServerLog(log), "", 0),
 	}
 }
 

@@ -31,6 +31,7 @@ var below = map[string][]string{
 	"currency":            {},
 	"internal/dberr":      {},
 	"internal/faultproxy": {},
+	"internal/certtest":   {},
 	"internal/eventually": {},
 	"internal/arrows":     {},
 	"internal/install":    {}, // packages that tests and load tests need

@@ -26,7 +26,7 @@ import (
 // A config is the settings of orderd.
 type config struct {
 	boot.Shared `yaml:",inline"`
-	Addr        string        `yaml:"addr" help:"where the API listens, host:port of this machine alone"`
+	boot.Edge   `yaml:",inline"`
 	OpsAddr     string        `yaml:"ops_addr" help:"where health, readiness and metrics are, host:port of this machine alone"`
 	ReadPermits int           `yaml:"read_permits" help:"reads of one database at once"`
 	AtOnce      int           `yaml:"transactions_at_once" help:"transactions in flight on one server, from this process"`
@@ -38,7 +38,8 @@ type config struct {
 func (c config) Check() error {
 	return errors.Join(
 		c.Shared.Check(),
-		boot.LoopbackOnly(map[string]string{"addr": c.Addr, "ops_addr": c.OpsAddr}),
+		c.Edge.Check(),
+		boot.LoopbackOnly(map[string]string{"ops_addr": c.OpsAddr}),
 		boot.Between("read_permits", c.ReadPermits, 1, 1000),
 		boot.Between("transactions_at_once", c.AtOnce, 1, 64),
 		boot.Between("shutdown_wait", c.Grace, 0, time.Hour),
@@ -55,11 +56,15 @@ func main() {
 }
 
 func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
-	c := config{Addr: "127.0.0.1:8080", OpsAddr: "127.0.0.1:8081", ReadPermits: 8, AtOnce: 2, Grace: 13 * time.Second}
+	c := config{Edge: boot.Edge{Addr: "127.0.0.1:8080"}, OpsAddr: "127.0.0.1:8081", ReadPermits: 8, AtOnce: 2, Grace: 13 * time.Second}
 	program, err := boot.Start("orderd", &c, &c.Shared, args, environ, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
+		return err
+	}
+	certificate, err := c.Certificate(program.Log)
+	if err != nil {
 		return err
 	}
 	ops, _, err := program.Ops(c.OpsAddr)
@@ -86,10 +91,12 @@ func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
 		store := mysqlstore.New(databases)
 		f := front.Front{
 			Shards: databases.Map, Store: store, Mirror: mirror.NewSQL(databases), Keys: keys,
-			Leases:    lease.NewSQL(databases.Meta()),
-			Policy:    func(bid int64, currency string) error { return config.Snapshot().AllowCreate(bid, currency) },
-			Available: func(n int) error { return databases.Database(shardmap.UID, n).Writable() },
-			Ready:     program.Ready, Registry: program.Registry, Log: program.Log,
+			Leases:     lease.NewSQL(databases.Meta()),
+			Policy:     func(bid int64, currency string) error { return config.Snapshot().AllowCreate(bid, currency) },
+			WithinRate: payconfig.NewRates(config.Snapshot).Allow,
+			Available:  func(n int) error { return databases.Database(shardmap.UID, n).Writable() },
+			Ready:      program.Ready, Registry: program.Registry, Log: program.Log,
+			Certificate: certificate, TrustedProxies: c.TrustedProxies,
 			Addr: c.Addr, Grace: c.Grace, AtOnce: c.AtOnce,
 		}
 		err = boot.Run(ctx, program.Handles(databases), following, boot.Part{Name: "payment config", Run: config.Run}, boot.Part{Name: "front", Run: f.Run})

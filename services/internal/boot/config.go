@@ -103,6 +103,8 @@ func kind(v reflect.Value) string {
 		return "a whole number"
 	case bool:
 		return "true or false"
+	case Networks:
+		return "networks such as 10.0.0.0/8, with commas between"
 	}
 	return "a " + v.Type().String()
 }

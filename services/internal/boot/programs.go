@@ -10,7 +10,7 @@ import (
 // sure that the row of a program is what its settings are.
 var programs = map[string][]string{
 	"octopay": {},
-	"orderd":  {"ADDR", "KEYS_FILE", "OPS_ADDR", "READ_PERMITS", "SHUTDOWN_WAIT", "TRANSACTIONS_AT_ONCE"},
+	"orderd":  {"ADDR", "KEYS_FILE", "OPS_ADDR", "PLAINTEXT", "READ_PERMITS", "SHUTDOWN_WAIT", "TLS_CERT_FILE", "TLS_KEY_FILE", "TRANSACTIONS_AT_ONCE", "TRUSTED_PROXIES"},
 	"syncerd": {"OPS_ADDR", "STREAM_BYTES_MAX"},
 }
 

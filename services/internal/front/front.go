@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -39,6 +40,12 @@ type Front struct {
 	Available func(database int) error
 	// Policy returns why a merchant gets no new order, see ordersvc.Config; nil: all do.
 	Policy func(bid int64, currency string) error
+	// Certificate is shown to clients; nil: they are served in plain text.
+	Certificate *boot.Certificate
+	// TrustedProxies say who the client is, see httpapi.Config.
+	TrustedProxies []netip.Prefix
+	// WithinRate holds merchants to their rates, see httpapi.Config; nil: none has one.
+	WithinRate func(bid int64) bool
 	// LocalHostsOnly refuses requests to a Host that isn't this machine.
 	LocalHostsOnly bool
 	// Serving is called when all requests are served, with the address; nil: not called.
@@ -68,6 +75,7 @@ func (f Front) Run(ctx context.Context) error {
 	})
 	api, err := httpapi.New(httpapi.Config{
 		Orders: service, Mirror: f.Mirror, Keys: f.Keys, Registry: f.Registry, Logger: f.Log, LocalHostsOnly: f.LocalHostsOnly,
+		WithinRate: f.WithinRate, TrustedProxies: f.TrustedProxies,
 	})
 	if err != nil {
 		return err
@@ -78,7 +86,14 @@ func (f Front) Run(ctx context.Context) error {
 		return err
 	}
 	f.Ready.Waiting(noNumber)
-	return boot.Run(ctx,
+	server := httpapi.NewServer(api, f.Log)
+	parts := []boot.Part{}
+	if f.Certificate != nil {
+		f.Registry.MustRegister(f.Certificate)
+		server.TLSConfig = f.Certificate.Config()
+		parts = append(parts, boot.Part{Name: "certificate", Run: f.Certificate.Run})
+	}
+	return boot.Run(ctx, append(parts,
 		boot.Part{Name: "worker number", Run: worker.Run},
 		boot.Part{Name: "lanes", Run: service.Run},
 		boot.Part{Name: "expiry", Run: func(ctx context.Context) error {
@@ -86,18 +101,18 @@ func (f Front) Run(ctx context.Context) error {
 			return service.Expire(ctx, keeper, ordersvc.ExpiryConfig{Log: f.Log, Observe: metrics.expired})
 		}},
 		boot.Part{Name: "api", Run: func(ctx context.Context) error {
-			f.Log.Info("listening", "listener", "api", "addr", l.Addr().String())
+			f.Log.Info("listening", "listener", "api", "addr", l.Addr().String(), "tls", f.Certificate != nil)
 			var announcing sync.WaitGroup
 			defer announcing.Wait()
 			wait, stop := context.WithCancel(ctx)
 			defer stop()
 			announcing.Go(func() { f.announce(wait, gen, l.Addr()) })
-			return boot.HTTP("api", l, httpapi.NewServer(api, f.Log), f.Grace, func() {
+			return boot.HTTP("api", l, server, f.Grace, func() {
 				f.Ready.Drain()
 				api.Drain()
 			}).Run(ctx)
 		}},
-	)
+	)...)
 }
 
 // announce says that the program is ready when it can make ids. Without a number all but
