@@ -21,6 +21,7 @@
 package cluster
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -43,6 +44,7 @@ var (
 // A Config says how to connect. Zero values are the defaults.
 type Config struct {
 	User, Password string
+	TLS            *tls.Config   // each server shows a certificate for the host of its address; nil: no TLS
 	ReadPermits    int           // reads of one database at once; 8
 	PermitWait     time.Duration // how long a read waits for a permit; 100 ms
 	DialTimeout    time.Duration // 2 s

@@ -177,10 +177,24 @@ func (d *Database) Wrote(err error) {
 	}
 }
 
+// named returns err for a log: without the server's text, and with the account if it is
+// that one, or what it has no right to, that the server refuses. MariaDB says of an account
+// that has to come in TLS and doesn't that its password is wrong.
+func (c Config) named(err error) error {
+	if dberr.Denied(err) {
+		how := "in TLS"
+		if c.TLS == nil {
+			how = "without TLS"
+		}
+		return fmt.Errorf("account %s, %s: %w", c.User, how, dberr.Clean(err))
+	}
+	return dberr.Clean(err)
+}
+
 // unavailable wraps err, which may be nil.
 func (d *Database) unavailable(err error) error {
 	if err == nil || errors.Is(err, ErrUnavailable) {
 		return err
 	}
-	return fmt.Errorf("%w: %s: %w", ErrUnavailable, d.Place(), dberr.Clean(err))
+	return fmt.Errorf("%w: %s: %w", ErrUnavailable, d.Place(), d.config.named(err))
 }

@@ -221,6 +221,9 @@ func (c Config) Session(server shardmap.Server) *mysql.Config {
 	cfg := mysql.NewConfig()
 	cfg.Net, cfg.Addr = "tcp", server.Address
 	cfg.User, cfg.Passwd = c.User, c.Password
+	if c.TLS != nil {
+		cfg.TLS = c.TLS.Clone() // in it the driver writes the name of the server
+	}
 	cfg.Logger = &mysql.NopLogger{} // its texts quote the server's
 	cfg.Timeout = c.DialTimeout
 	cfg.ParseTime, cfg.Loc = true, time.UTC

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/octopay/octopay/internal/dberr"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -64,7 +63,7 @@ func (c *Cluster) watch(ctx context.Context, d *Database, log *slog.Logger) {
 		case "":
 			log.Info("the database serves", "database", d.Place().String())
 		default:
-			log.Warn("the database does not serve all", "database", d.Place().String(), "reads", d.Readable() == nil, "because", now, "probe", text(err))
+			log.Warn("the database does not serve all", "database", d.Place().String(), "reads", d.Readable() == nil, "because", now, "probe", c.config.probed(err))
 		}
 		said = now
 		select {
@@ -75,11 +74,12 @@ func (c *Cluster) watch(ctx context.Context, d *Database, log *slog.Logger) {
 	}
 }
 
-func text(err error) string {
+// probed says what came of a probe.
+func (c Config) probed(err error) string {
 	if err == nil {
 		return "answered"
 	}
-	return dberr.Clean(err).Error()
+	return c.named(err).Error()
 }
 
 // probe asks the database about itself, also when nobody else may.

@@ -18,6 +18,7 @@ package syncer
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -103,6 +104,7 @@ func New(c Config) (*Service, error) {
 type MariaDBConfig struct {
 	// The collectors' account, see binlog.Config.
 	User, Password string
+	TLS            *tls.Config // to the servers; nil: none
 	Stream         stream.Config
 	Leaser         Leaser
 	Log            *slog.Logger
@@ -123,7 +125,7 @@ func OnMariaDB(c *cluster.Cluster, nc *nats.Conn, config MariaDBConfig) (_ *Serv
 		}
 	}()
 	for _, server := range c.Map().Servers(shardmap.UID) {
-		s, err := binlog.New(c.Map(), server, binlog.Config{User: config.User, Password: config.Password, Log: config.Log})
+		s, err := binlog.New(c.Map(), server, binlog.Config{User: config.User, Password: config.Password, TLS: config.TLS, Log: config.Log})
 		if err != nil {
 			return nil, err
 		}

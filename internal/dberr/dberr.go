@@ -13,6 +13,7 @@
 package dberr
 
 import (
+	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -94,6 +95,15 @@ const (
 	queryInterrupted    = 1317 // KILL QUERY; may hit a COMMIT
 	connectionKilled    = 1927
 	statementTimeout    = 1969
+
+	// More that an account meets.
+	columnDenied     = 1143
+	privilegeMissing = 1227
+	authUnknown      = 1251
+	routineDenied    = 1370
+	pluginMissing    = 1524
+	noPasswordUser   = 1698
+	accountLocked    = 4151
 )
 
 // Of returns the class of err.
@@ -117,6 +127,11 @@ func Of(err error) Class {
 	case isAny(err, mysql.ErrNoTLS, mysql.ErrCleartextPassword, mysql.ErrNativePassword, mysql.ErrOldPassword,
 		mysql.ErrUnknownPlugin, mysql.ErrOldProtocol):
 		return NotSent // while logging in
+	}
+	var untrusted *tls.CertificateVerificationError
+	var noTLS tls.RecordHeaderError
+	if errors.As(err, &untrusted) || errors.As(err, &noTLS) {
+		return NotSent // while logging in too
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
@@ -147,6 +162,21 @@ func ofNumber(n uint16) Class {
 		return Unknown
 	}
 	return Refused
+}
+
+// Denied reports whether the server refuses the account, or what the account has no right
+// to: it does so until somebody changes the account, its password or its rights.
+func Denied(err error) bool {
+	var said *mysql.MySQLError
+	if !errors.As(err, &said) {
+		return false
+	}
+	switch said.Number {
+	case accessDenied, hostNotAllowed, databaseDenied, tableDenied, columnDenied, privilegeMissing, routineDenied,
+		authUnknown, pluginMissing, noPasswordUser, accountLocked:
+		return true
+	}
+	return false
 }
 
 func isAny(err error, targets ...error) bool {

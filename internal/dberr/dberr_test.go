@@ -2,6 +2,7 @@ package dberr
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -37,6 +38,8 @@ func TestOf(t *testing.T) {
 		{"nobody listens", netErr("dial", syscall.ECONNREFUSED), NotSent},
 		{"nobody answers the dial", &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}, NotSent},
 		{"no TLS there", mysql.ErrNoTLS, NotSent},
+		{"a certificate that is not trusted", &tls.CertificateVerificationError{Err: errors.New("x509")}, NotSent},
+		{"no TLS though it was begun", tls.RecordHeaderError{Msg: "x"}, NotSent},
 		{"an unknown way to log in", mysql.ErrUnknownPlugin, NotSent},
 		{"too many connections", said(1040), NotSent},
 		{"wrong password", said(1045), NotSent},

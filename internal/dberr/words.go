@@ -35,6 +35,7 @@ var words = map[uint16]string{
 	1048: "a column may not be null",
 	1054: "no such column",
 	1064: "the statement is not understood",
+	1143: "access denied: the user may not do this with this column",
 	1227: "access denied: the user lacks a global privilege",
 	1251: "the server and the client know no common way to log in",
 	1264: "a number is out of the range of its column",

@@ -116,8 +116,8 @@ var inlet = []twin{
 	{
 		guard:   "while a program drains each answer ends its connection",
 		file:    "httpapi/call.go",
-		with:    "if c.api.Draining() || c.abandonsBody() {",
-		without: "if c.abandonsBody() {",
+		with:    "if c.api.Draining() || c.r.ProtoMajor == 1 && c.abandonsBody() {",
+		without: "if c.r.ProtoMajor == 1 && c.abandonsBody() {",
 		pkg:     "httpapi", test: "TestWhileDrainingAnAnswerToAGETEndsItsConnection", says: "the answer to a GET keeps its connection",
 	},
 	{
@@ -194,11 +194,11 @@ var programs = []twin{
 		pkg:     "services/internal/boot", test: "TestAProgramBeginsWithTheMapInForce", says: "it begins with the map of epoch 1",
 	},
 	{
-		guard:   "nobody else than this machine reaches a service without keys",
+		guard:   "nobody else than this machine reaches the ops port",
 		file:    "services/internal/boot/program.go",
 		with:    "		if !Loopback(addr) {",
 		without: "		if false && !Loopback(addr) {",
-		pkg:     "services/orderd", test: "TestWrongSettingsEndItAtOnceAndAreNamed", says: "an_address_of_the_world",
+		pkg:     "services/orderd", test: "TestWrongSettingsEndItAtOnceAndAreNamed", says: "an_ops_port_of_the_world",
 	},
 	{
 		guard:   "a port in use costs no worker number",

@@ -31,7 +31,7 @@ type twin struct {
 
 // all returns the table.
 func all() []twin {
-	return slices.Concat(placement, ids, lanes, leases, orders, databases, collecting, transport, applying, reading, inlet, keys, programs, configs, loads, lives, hostility, audits)
+	return slices.Concat(placement, ids, lanes, leases, orders, databases, collecting, transport, applying, reading, inlet, keys, programs, configs, loads, lives, hostility, audits, edges)
 }
 
 const (

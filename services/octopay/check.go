@@ -160,12 +160,16 @@ func (c checkCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 			return command.Usage("--uids: %w", err)
 		}
 	}
-	var r report
-	m, err := r.theMap(ctx, file, access(s))
+	config, err := access(s)
 	if err != nil {
 		return err
 	}
-	pools := servers{config: access(s), pools: map[string]*sql.DB{}}
+	var r report
+	m, err := r.theMap(ctx, file, config)
+	if err != nil {
+		return err
+	}
+	pools := servers{config: config, pools: map[string]*sql.DB{}}
 	defer pools.close()
 
 	all, clocks, away := r.servers(ctx, m, &pools)

@@ -56,7 +56,7 @@ func (r *report) broker(ctx context.Context, s boot.Shared, m *shardmap.Map) *br
 	}
 	ctx, cancel := context.WithTimeout(ctx, natsWithin)
 	defer cancel()
-	nc, err := stream.Connect(s.NATSURL, "octopay check", nats.RetryOnFailedConnect(false))
+	nc, err := s.NATS("octopay check", nats.RetryOnFailedConnect(false))
 	if err != nil {
 		r.differs(where, "could not be checked: %v", err)
 		return nil

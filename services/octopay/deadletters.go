@@ -68,7 +68,11 @@ func inForce(ctx context.Context, s boot.Shared) (*cluster.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := cluster.Open(file, access(s))
+	config, err := access(s)
+	if err != nil {
+		return nil, err
+	}
+	c := cluster.Open(file, config)
 	m, err := cluster.MapInForce(ctx, c, file)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -76,7 +80,7 @@ func inForce(ctx context.Context, s boot.Shared) (*cluster.Cluster, error) {
 	if m == nil || m.Hash() == file.Hash() {
 		return c, nil
 	}
-	return cluster.Open(m, access(s)), c.Close()
+	return cluster.Open(m, config), c.Close()
 }
 
 // nameOf is how an operator calls a letter.

@@ -34,7 +34,11 @@ func live(ctx context.Context, s boot.Shared, to console, id idgen.ID) error {
 	if err != nil {
 		return err
 	}
-	c, err := openToRead(ctx, file, access(s), to)
+	config, err := access(s)
+	if err != nil {
+		return err
+	}
+	c, err := openToRead(ctx, file, config, to)
 	if err != nil {
 		return err
 	}

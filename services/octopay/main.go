@@ -101,7 +101,11 @@ func optionalMap(s boot.Shared) (*shardmap.Map, error) {
 	return mapFile(s)
 }
 
-// access is how to connect.
-func access(s boot.Shared) cluster.Config {
-	return cluster.Config{User: s.DBUser, Password: s.DBPassword}
+// access is how to connect. A file of it that can't be read is a wrong setting.
+func access(s boot.Shared) (cluster.Config, error) {
+	c, err := s.Databases()
+	if err != nil {
+		return c, command.Usage("%w", err)
+	}
+	return c, nil
 }

@@ -40,7 +40,11 @@ func (c migrateCmd) Run(ctx context.Context, s boot.Shared, to console) (err err
 	if err != nil {
 		return err
 	}
-	pools := servers{config: access(s), pools: map[string]*sql.DB{}}
+	config, err := access(s)
+	if err != nil {
+		return err
+	}
+	pools := servers{config: config, pools: map[string]*sql.DB{}}
 	defer pools.close()
 	meta := pools.of(file.Meta().Server)
 	unlock, err := lockInstallation(ctx, meta, file.Meta())
@@ -48,7 +52,7 @@ func (c migrateCmd) Run(ctx context.Context, s boot.Shared, to console) (err err
 		return fmt.Errorf("%s: %w; nothing was changed", file.Meta(), err)
 	}
 	defer unlock()
-	handles := cluster.Open(file, access(s))
+	handles := cluster.Open(file, config)
 	defer func() { err = errors.Join(err, handles.Close()) }()
 
 	saw, err := look(ctx, &pools, handles, file)

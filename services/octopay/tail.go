@@ -73,7 +73,7 @@ func (c tailCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 	if s.NATSURL == "" {
 		return command.Usage("config: nats_url (%sNATS_URL) is not set", boot.Prefix)
 	}
-	nc, err := stream.Connect(s.NATSURL, "octopay tail", nats.RetryOnFailedConnect(false))
+	nc, err := s.NATS("octopay tail", nats.RetryOnFailedConnect(false))
 	if err != nil {
 		return err
 	}

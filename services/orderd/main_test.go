@@ -53,7 +53,7 @@ func TestHelpSaysWhatEachSettingIs(t *testing.T) {
 	}
 	help := strings.Join(strings.Fields(out.String()), " ") // as wide as the longest name
 	for _, want := range []string{
-		"OCTOPAY_ADDR where the API listens, host:port of this machine alone [127.0.0.1:8080]",
+		"OCTOPAY_ADDR where the API listens, host:port; without TLS and without plaintext that of this machine alone [127.0.0.1:8080]",
 		"OCTOPAY_DB_PASSWORD the user's password; only as a variable",
 		"OCTOPAY_READ_PERMITS reads of one database at once [8]",
 		"OCTOPAY_SHUTDOWN_WAIT time for requests under way at the end [13s]",
@@ -108,7 +108,7 @@ func TestAWrongPasswordIsWaitedForAndSaidInWords(t *testing.T) {
 	stack := localstack.Test(t, localstack.Meta)
 	program := boottest.Start(t, run, append(environ(t, stack, stack.Map), "OCTOPAY_DB_PASSWORD=s3cret"))
 	because, _ := program.Await(t, "waiting")["because"].(string)
-	if !strings.Contains(because, "access denied: the user or the password is wrong (server error 1045)") {
+	if want := stack.Map.Meta().String() + ": account " + stack.User + ", without TLS: not sent: access denied: the user or the password is wrong (server error 1045)"; !strings.Contains(because, want) {
 		t.Errorf("it waits because %q", because)
 	}
 	if err := program.Stop(); err != nil {

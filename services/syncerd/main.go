@@ -74,17 +74,12 @@ func mirror(ctx context.Context, c config, program *boot.Program) (err error) {
 
 	const broker = "NATS"
 	program.Ready.Waiting(broker)
-	nc, err := stream.Connect(c.NATSURL, "syncerd")
+	nc, err := c.NATS("syncerd")
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	if err := boot.Until(ctx, program.Log, broker, func(context.Context) error {
-		if nc.IsConnected() {
-			return nil
-		}
-		return errors.Join(errors.New("not connected"), nc.LastError())
-	}); err != nil {
+	if err := c.AwaitNATS(ctx, program.Log, nc); err != nil {
 		return err
 	}
 	program.Ready.Arrived(broker)
@@ -115,8 +110,12 @@ func underOneMap(ctx context.Context, c config, program *boot.Program, databases
 		}
 	})
 	keeper := lease.NewKeeper(lease.NewSQL(databases.Meta()), lease.NewHolder(), lease.Config{Log: program.Log})
+	access, err := c.Databases()
+	if err != nil {
+		return err
+	}
 	service, err := syncer.OnMariaDB(databases, nc, syncer.MariaDBConfig{
-		User: c.DBUser, Password: c.DBPassword, Leaser: keeper, Log: program.Log,
+		User: access.User, Password: access.Password, TLS: access.TLS, Leaser: keeper, Log: program.Log,
 		Stream: stream.Config{MaxBytes: c.StreamBytes},
 	})
 	if err != nil {

@@ -18,6 +18,7 @@ package binlog
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ import (
 // and PROCESS, and SELECT on the owner tables.
 type Config struct {
 	User, Password string
+	TLS            *tls.Config  // the server shows a certificate for the host of its address; nil: no TLS
 	Log            *slog.Logger // told of what is ignored; nil: nobody
 	// Silence is how long nothing may come from a server's log, not even the heartbeat of
 	// each second, before its Reader is over; 10 s.
@@ -81,6 +83,9 @@ func New(m *shardmap.Map, server shardmap.Server, c Config) (*Source, error) {
 	cfg := mysql.NewConfig()
 	cfg.Net, cfg.Addr = "tcp", server.Address
 	cfg.User, cfg.Passwd = c.User, c.Password
+	if c.TLS != nil {
+		cfg.TLS = c.TLS.Clone() // in it the driver writes the name of the server
+	}
 	cfg.Logger = &mysql.NopLogger{}
 	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = dialTimeout, queryTimeout, queryTimeout
 	cfg.InterpolateParams = true
@@ -116,6 +121,9 @@ func (s *Source) Now(ctx context.Context) (schema.Millis, error) {
 func (s *Source) wrap(step string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if dberr.Denied(err) {
+		step += ": account " + s.config.User
 	}
 	return fmt.Errorf("binlog of %s: %s: %w", s.server.Name, step, dberr.Clean(err))
 }

@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,6 +68,7 @@ func (s *Source) open(after source.Position) (source.Reader, error) {
 		Flavor:   gomysql.MariaDBFlavor,
 		Host:     host, Port: uint16(number),
 		User: s.config.User, Password: s.config.Password,
+		TLSConfig:       s.tlsTo(host),
 		Localhost:       "octopay-syncer",
 		HeartbeatPeriod: heartbeat,
 		ReadTimeout:     s.config.Silence,
@@ -98,6 +100,16 @@ func (s *Source) open(after source.Position) (source.Reader, error) {
 		return nil, fmt.Errorf("binlog of %s: connect: %w", s.server.Name, safe(err))
 	}
 	return r, nil
+}
+
+// tlsTo returns the TLS settings of a connection to a host; nil: no TLS.
+func (s *Source) tlsTo(host string) *tls.Config {
+	if s.config.TLS == nil {
+		return nil
+	}
+	c := s.config.TLS.Clone()
+	c.ServerName = host
+	return c
 }
 
 // A listener is a connection that notes when nothing came in time: the library's error

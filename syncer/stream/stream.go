@@ -65,6 +65,8 @@ func Connect(url, name string, opts ...nats.Option) (*nats.Conn, error) {
 		nats.Name(name),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
+		// An account that is refused twice may be let in when somebody has mended it.
+		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
 		nats.ReconnectBufSize(-1),

@@ -169,20 +169,31 @@ func Between[T cmp.Ordered](setting string, v, least, most T) error {
 // Shared are the settings that every program has. One that has no use for a setting
 // ignores it.
 type Shared struct {
-	MapFile       string `yaml:"map_file" help:"file of the shard map; in force while the meta database has no newer one"`
-	DBUser        string `yaml:"db_user" help:"user on every database server"`
-	DBPassword    string `yaml:"-" env:"DB_PASSWORD" help:"the user's password"`
-	MasterKeyFile string `yaml:"master_key_file" help:"file of the master key that signing secrets of API keys are encrypted with: 32 bytes in base64; while it is changed two, the new one first"`
-	MasterKey     string `yaml:"-" env:"MASTER_KEY" help:"the same, instead of a file"`
-	NATSURL       string `yaml:"nats_url" help:"where NATS with JetStream is; several with commas between"`
-	LogLevel      string `yaml:"log_level" help:"debug, info, warn or error; without it info"`
-	Pprof         bool   `yaml:"pprof" help:"true: Go's profiles at /debug/pprof/ of the ops port, for peers of this machine"`
+	MapFile          string `yaml:"map_file" help:"file of the shard map; in force while the meta database has no newer one"`
+	DBUser           string `yaml:"db_user" help:"user on every database server"`
+	DBPassword       string `yaml:"-" env:"DB_PASSWORD" help:"the user's password"`
+	DBPasswordFile   string `yaml:"db_password_file" help:"file of the password, instead of the variable"`
+	DBTLS            bool   `yaml:"db_tls" help:"true: database servers are reached in TLS alone, and show a certificate for the name that the map has of them, of an authority that this machine trusts"`
+	DBCAFile         string `yaml:"db_ca_file" help:"file of the authorities that sign those certificates, PEM, instead; sets db_tls"`
+	MasterKeyFile    string `yaml:"master_key_file" help:"file of the master key that signing secrets of API keys are encrypted with: 32 bytes in base64; while it is changed two, the new one first"`
+	MasterKey        string `yaml:"-" env:"MASTER_KEY" help:"the same, instead of a file"`
+	NATSURL          string `yaml:"nats_url" help:"where NATS with JetStream is; several with commas between"`
+	NATSUser         string `yaml:"nats_user" help:"user at NATS"`
+	NATSPassword     string `yaml:"-" env:"NATS_PASSWORD" help:"the password of nats_user"`
+	NATSPasswordFile string `yaml:"nats_password_file" help:"file of that password, instead of the variable"`
+	NATSToken        string `yaml:"-" env:"NATS_TOKEN" help:"token at NATS, instead of a user"`
+	NATSTokenFile    string `yaml:"nats_token_file" help:"file of the token, instead of the variable"`
+	NATSCredsFile    string `yaml:"nats_creds_file" help:"file of credentials at NATS, as nsc makes them, instead of a user"`
+	NATSNKeyFile     string `yaml:"nats_nkey_file" help:"file of an nkey's seed at NATS, instead of a user"`
+	NATSCAFile       string `yaml:"nats_ca_file" help:"file of the authorities that sign NATS's certificates, PEM; with it NATS is reached in TLS alone"`
+	LogLevel         string `yaml:"log_level" help:"debug, info, warn or error; without it info"`
+	Pprof            bool   `yaml:"pprof" help:"true: Go's profiles at /debug/pprof/ of the ops port, for peers of this machine"`
 }
 
 // Check implements Settings.
 func (s Shared) Check() error {
 	_, err := s.level()
-	return errors.Join(err, s.checkNATS())
+	return errors.Join(err, s.checkNATS(), s.checkCredentials())
 }
 
 func (s Shared) checkNATS() error {

@@ -99,7 +99,11 @@ func (p *Program) Cluster(ctx context.Context, c cluster.Config) (*cluster.Clust
 	if err != nil {
 		return nil, err
 	}
-	c.User, c.Password = p.shared.DBUser, p.shared.DBPassword
+	access, err := p.shared.Databases()
+	if err != nil {
+		return nil, err
+	}
+	c.User, c.Password, c.TLS = access.User, access.Password, access.TLS
 	databases := cluster.Open(m, c)
 	const meta = "the meta database"
 	p.Ready.Waiting(meta)
@@ -172,7 +176,7 @@ func (p *Program) health() httpapi.Databases {
 }
 
 // LoopbackOnly checks that addresses, by the name of their setting, are reachable from
-// this machine alone: there is no authentication yet.
+// this machine alone: what listens there asks nobody for a key.
 func LoopbackOnly(addresses map[string]string) error {
 	var faults []error
 	for setting, addr := range addresses {

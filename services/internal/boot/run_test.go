@@ -17,9 +17,15 @@ import (
 
 	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/services/internal/boot"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { eventually.Main(m) }
+// The NATS server that some tests have inside leaves these two running.
+func TestMain(m *testing.M) {
+	eventually.Main(m,
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"))
+}
 
 func TestPartsStopInReverseOrder(t *testing.T) {
 	var mu sync.Mutex
