@@ -23,8 +23,8 @@ const (
 func clientAddr(peer netip.Addr, forwarded []string, trusted []netip.Prefix) netip.Addr {
 	client := peer
 	read, hops := 0, 0
-	for line := len(forwarded) - 1; line >= 0 && within(trusted, client); line-- {
-		for rest, more := forwarded[line], true; more && within(trusted, client); hops++ {
+	for line := len(forwarded) - 1; line >= 0 && inAny(trusted, client); line-- {
+		for rest, more := forwarded[line], true; more && inAny(trusted, client); hops++ {
 			entry := rest
 			at := strings.LastIndexByte(rest, ',')
 			if more = at >= 0; more {
@@ -59,7 +59,7 @@ func parseHop(s string) (netip.Addr, bool) {
 	return addr.Unmap(), true
 }
 
-func within(networks []netip.Prefix, addr netip.Addr) bool {
+func inAny(networks []netip.Prefix, addr netip.Addr) bool {
 	for _, n := range networks {
 		if n.Contains(addr) {
 			return true

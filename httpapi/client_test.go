@@ -82,7 +82,7 @@ func FuzzClientAddr(f *testing.F) {
 		if !known {
 			t.Fatalf("%s is neither the peer %s nor in %q", got, peer, header)
 		}
-		if !within(proxies, peer) && got != peer {
+		if !inAny(proxies, peer) && got != peer {
 			t.Fatalf("%s isn't trusted, and the client is %s", peer, got)
 		}
 		// A client behind a proxy: the proxy adds its address, whatever came before.

@@ -31,6 +31,9 @@ var fuzzed = map[string]string{
 	"httpapi.call.query":     "httpapi.FuzzQuery",
 	"httpapi.API.match":      "httpapi.FuzzPath",
 	"httpapi.requestID":      "httpapi.FuzzHeaders",
+	"httpapi.clientAddr":     "httpapi.FuzzClientAddr",
+	"httpapi.parseHop":       "httpapi.FuzzClientAddr",
+	"httpapi.parsePeer":      "httpapi.FuzzClientAddr",
 	"httpapi.isJSON":         "httpapi.FuzzHeaders",
 	"idgen.Parse":            "idgen.FuzzParse",
 	"auth.Bearer":            "auth.FuzzBearer",
@@ -68,6 +71,7 @@ var fuzzed = map[string]string{
 	"auth.decode":                 "auth.FuzzKeysFile",
 	"shardmap.Parse":              "shardmap.FuzzParse",
 	"services/internal/boot.Load": "services/internal/boot.FuzzLoad",
+	"services/internal/boot.Networks.UnmarshalYAML": "services/internal/boot.FuzzNetworks",
 }
 
 // without are decoders that have no fuzz test, and why.

@@ -32,7 +32,7 @@ var edges = []twin{
 	{
 		guard:   "what a client says of itself to a proxy counts for nothing",
 		file:    "httpapi/client.go",
-		with:    "more && within(trusted, client); hops++",
+		with:    "more && inAny(trusted, client); hops++",
 		without: "more; hops++",
 		pkg:     "httpapi", test: "TestClientAddr", says: "a spoofed entry behind one proxy", fast: true,
 	},

@@ -22,6 +22,7 @@ import (
 	"github.com/octopay/octopay/internal/certtest"
 	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/services/internal/boot"
+	"gopkg.in/yaml.v3"
 )
 
 type edge struct {
@@ -302,4 +303,28 @@ func TestAStoppedServerFinishesTheRequestUnderWayInHTTP2(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("it ended with %v", err)
 	}
+}
+
+// FuzzNetworks: what is read are networks, and their own text is read as the same.
+func FuzzNetworks(f *testing.F) {
+	for _, text := range []string{"", "10.0.0.0/8, 2001:db8::/32,192.0.2.1", "[10.1.2.3/8]", "- ::1\n- 10.0.0.1\n", "::ffff:10.0.0.0/104", "fe80::1%eth0", "a: b", "10.0.0.0/33", ",,", "[[1]]", "&a [*a]"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var n boot.Networks
+		if yaml.Unmarshal([]byte(text), &n) != nil {
+			return
+		}
+		var own []string
+		for _, network := range n {
+			if !network.IsValid() || network != network.Masked() {
+				t.Fatalf("%q has %s", text, network)
+			}
+			own = append(own, network.String())
+		}
+		var again boot.Networks
+		if err := yaml.Unmarshal([]byte(strings.Join(own, ", ")), &again); err != nil || !slices.Equal(n, again) {
+			t.Fatalf("%q is %v, and its own text %v, %v", text, n, again, err)
+		}
+	})
 }
