@@ -200,12 +200,17 @@ type Error struct {
 func (e *Error) Error() string {
 	var said *mysql.MySQLError
 	if errors.As(e.Err, &said) {
-		if w := words[said.Number]; w != "" {
-			return fmt.Sprintf("%s: %s (server error %d)", e.Class, w, said.Number)
-		}
-		return fmt.Sprintf("%s: server error %d", e.Class, said.Number)
+		return fmt.Sprintf("%s: %s", e.Class, Words(said.Number))
 	}
 	return fmt.Sprintf("%s: %v", e.Class, e.Err)
+}
+
+// Words returns what a server's error number means, in words of ours, and the number.
+func Words(number uint16) string {
+	if w := words[number]; w != "" {
+		return fmt.Sprintf("%s (server error %d)", w, number)
+	}
+	return fmt.Sprintf("server error %d", number)
 }
 
 // Unwrap returns the cause.

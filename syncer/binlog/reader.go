@@ -16,6 +16,7 @@ import (
 
 	gomysql "github.com/go-mysql-org/go-mysql/mysql"
 	"github.com/go-mysql-org/go-mysql/replication"
+	"github.com/octopay/octopay/internal/dberr"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/slot"
@@ -97,7 +98,7 @@ func (s *Source) open(after source.Position) (source.Reader, error) {
 	})
 	if r.streamer, err = r.syncer.StartSyncGTID(start); err != nil {
 		_ = r.Close()
-		return nil, fmt.Errorf("binlog of %s: connect: %w", s.server.Name, safe(err))
+		return nil, fmt.Errorf("binlog of %s: connect: account %s: %w", s.server.Name, s.config.User, safe(err))
 	}
 	return r, nil
 }
@@ -137,11 +138,12 @@ func (r *reader) Close() error {
 // Saved implements source.Reader. The server keeps its log for days, whoever read it.
 func (r *reader) Saved(source.Position) {}
 
-// safe keeps a server's number and drops its text, which may quote a statement.
+// safe keeps a server's number, with words of ours, and drops its text, which may quote a
+// statement.
 func safe(err error) error {
 	var said *gomysql.MyError
 	if errors.As(err, &said) {
-		return fmt.Errorf("server error %d", said.Code)
+		return errors.New(dberr.Words(said.Code))
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"strings"
 	"testing"
@@ -300,5 +301,57 @@ func TestFault16NothingIsSavedInsideATransaction(t *testing.T) {
 		if got[o.ID] != o {
 			t.Fatalf("order %d was lost, %d of %d are there", o.ID, len(got), len(want))
 		}
+	}
+}
+
+// An account that lacks a right is named, with the server and what it lacks.
+func TestAnAccountThatLacksARightIsNamed(t *testing.T) {
+	r := shared(t)
+	account := "octopay_" + strings.ToLower(rand.Text()[:12])
+	password := rand.Text()
+	admin, err := r.admin.Conn(r.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	exec := func(text string) {
+		t.Helper()
+		if _, err := admin.ExecContext(r.ctx(), text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	exec("SET sql_log_bin = 0")
+	exec("CREATE USER '" + account + "'@'%' IDENTIFIED BY '" + password + "'")
+	defer exec("DROP USER '" + account + "'@'%'")
+	try := func(password string) error {
+		t.Helper()
+		src, err := New(r.stack.Map, r.stack.Map.Servers(shardmap.UID)[0], Config{User: account, Password: password})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer src.Close()
+		reader, err := src.Open(r.ctx(), r.here())
+		if err != nil {
+			return err
+		}
+		defer reader.Close()
+		return nil
+	}
+	for _, step := range []struct{ grant, want string }{
+		{"", "access denied: the user may not do this with this table (server error 1142)"},
+		{"GRANT SELECT ON `" + strings.ReplaceAll(r.stack.Map.Prefix(), "_", `\_`) + "octopay\\_uid\\_%`.*", "access denied: the user lacks a global privilege (server error 1227)"},
+		{"GRANT BINLOG MONITOR ON *.*", "server error"},
+		{"GRANT REPLICATION SLAVE ON *.*", ""},
+	} {
+		if step.grant != "" {
+			exec(step.grant + " TO '" + account + "'@'%'")
+		}
+		err := try(password)
+		if step.want == "" && err != nil || step.want != "" && (err == nil || !strings.Contains(err.Error(), "binlog of uid-a: ") || !strings.Contains(err.Error(), "account "+account) || !strings.Contains(err.Error(), step.want)) {
+			t.Errorf("after %q: %v, want %q", step.grant, err, step.want)
+		}
+	}
+	if err := try(password + "x"); err == nil || !strings.Contains(err.Error(), "account "+account) || !strings.Contains(err.Error(), "the password is wrong") || strings.Contains(err.Error(), password) {
+		t.Errorf("a wrong password: %v", err)
 	}
 }
