@@ -58,6 +58,9 @@ func (c *call) listUnapplied(f *faults, flt filter) error {
 	if err != nil {
 		return err
 	}
+	if err := c.withinRate(flt.owner); err != nil {
+		return err
+	}
 	if flt.owner != 0 && !c.sees(flt.owner) {
 		return &problem.Problem{Code: problem.MerchantNotFound}
 	}

@@ -203,7 +203,7 @@ func (c checkCmd) Run(ctx context.Context, s boot.Shared, to console) error {
 	r.mirror(ctx, b, m, clocks, copies)
 	if !away[m.Meta().Server.Name] {
 		within, cancel := context.WithTimeout(ctx, databaseWithin)
-		r.keysAndConfig(within, m, s, masters)
+		r.keysAndConfig(within, m, config, masters)
 		cancel()
 	}
 	if c.UIDs != "" {

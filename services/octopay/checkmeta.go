@@ -21,8 +21,8 @@ const keysNamed = 10
 // keysAndConfig looks at what programs read of the meta database before they are ready:
 // the keys of the API and the payment config. masters may be nil. A table that isn't there
 // is said by the check of its schema.
-func (r *report) keysAndConfig(ctx context.Context, m *shardmap.Map, s boot.Shared, masters *auth.Masters) {
-	c := cluster.Open(m, access(s))
+func (r *report) keysAndConfig(ctx context.Context, m *shardmap.Map, config cluster.Config, masters *auth.Masters) {
+	c := cluster.Open(m, config)
 	defer func() { _ = c.Close() }()
 	where := m.Meta().String()
 	survey, err := auth.NewStore(c.Meta(), masters).Survey(ctx)

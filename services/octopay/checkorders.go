@@ -112,7 +112,10 @@ func (c checkOrdersCmd) Run(ctx context.Context, s boot.Shared, to console) erro
 	if err != nil {
 		return err
 	}
-	config := access(s)
+	config, err := access(s)
+	if err != nil {
+		return err
+	}
 	config.ReadTimeout = pageWithin
 	said := to
 	if c.JSON {
