@@ -67,7 +67,7 @@ func (c compareCmd) Run(ctx context.Context, out console) error {
 		}
 		// First what needs the mirror to be caught up, last what leaves most behind.
 		for _, part := range []func(context.Context, console, *report.Document, *rig.Rig, map[string]string) error{
-			c.steady, c.reads, c.mirror, c.writes,
+			c.steady, c.reads, c.mirror, c.batches, c.writes,
 		} {
 			if err := part(ctx, out, d, r, urls); err != nil {
 				return err
@@ -150,6 +150,35 @@ func (c compareCmd) mirror(ctx context.Context, out console, d *report.Document,
 	}
 	name := fmt.Sprintf("create, %d connections, with and without syncerd", connections)
 	return c.rounds(ctx, out, d, name, []string{without}, creates(with), creates(without))
+}
+
+// batchConnections is how many connections send batches: as many orders are under way as
+// with some hundreds that send creates.
+const batchConnections = 16
+
+// batches compares creates in batches with creates one by one, of as many orders under way.
+func (c compareCmd) batches(ctx context.Context, out console, d *report.Document, r *rig.Rig, _ map[string]string) error {
+	const together, alone = "batches", "single creates"
+	m := c.campaign
+	m.Duration = c.Reading
+	send := func(target string, connections int, mix traffic.Kind) contender {
+		return contender{target, func(ctx context.Context) (report.Run, error) {
+			plan, err := c.newPlan(func(t *traffic.Config) { t.Mix = []traffic.Share{{Kind: mix, Weight: 1}} })
+			if err != nil {
+				return report.Run{}, err
+			}
+			return m.closed(ctx, r, rig.Octopay, r.URL(), plan, connections, func(run *report.Run, acks check.Acks, _ *rig.Record) error {
+				return checked(ctx, r.Cluster(), r, run, []*traffic.Plan{plan}, acks, check.Config{})
+			})
+		}}
+	}
+	plan, err := c.newPlan(func(t *traffic.Config) { t.Mix = []traffic.Share{{Kind: traffic.Batch, Weight: 1}} })
+	if err != nil {
+		return err
+	}
+	orders := batchConnections * plan.PerRequest()
+	name := fmt.Sprintf("create, %d orders under way, in batches of %d and one by one, without syncerd", orders, plan.PerRequest())
+	return c.rounds(ctx, out, d, name, []string{alone}, send(together, batchConnections, traffic.Batch), send(alone, orders, traffic.Create))
 }
 
 // writes compares creates with all baselines.

@@ -119,7 +119,7 @@ func document(t *testing.T, dir string) report.Document {
 func TestRunsAreReported(t *testing.T) {
 	url, ops := measured(t)
 	for name, args := range map[string][]string{
-		"open loop":   {"run", "--rate", "50", "--pace", "poisson", "--seed", "9", "--scenario", "create=2,repeat=1,get=1,look-up=1,list-by-uid=1,list-by-bid=1"},
+		"open loop":   {"run", "--rate", "50", "--pace", "poisson", "--seed", "9", "--scenario", "create=2,batch=1,repeat=1,get=1,look-up=1,list-by-uid=1,list-by-bid=1", "--batch-size", "3"},
 		"closed loop": {"--closed", "4", "--warmup", "1s", "--scenario", "create=1,get=1"},
 	} {
 		dir := filepath.Join(t.TempDir(), "out")
@@ -166,7 +166,7 @@ func TestTheDefaultIsAStackOfItsOwn(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	dir := t.TempDir()
-	code, stdout, stderr := do(t, "--duration", "1s", "--warmup", "1s", "--rate", "50", "--scenario", "create=3,repeat=1,get=1",
+	code, stdout, stderr := do(t, "--duration", "1s", "--warmup", "1s", "--rate", "50", "--scenario", "create=3,batch=1,repeat=1,get=1", "--batch-size", "20",
 		"--known", "50", "--buffer-pool", "128M", "--out", dir)
 	if code != command.OK && code != exitInvalid { // the machine may be too busy for the generator
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
@@ -246,6 +246,8 @@ func TestACommandThatIsWrongIsNotRun(t *testing.T) {
 		"--scenario pay":                      "kind of request",
 		"--scenario create=0":                 "weight",
 		"--scenario create=1,create=2":        "--scenario has create twice",
+		"--batch-size 5":                      "--batch-size belongs to a scenario with batches",
+		"--scenario batch --batch-size 501":   "--batch-size must be from 1 to 500",
 		"--known 5":                           "--known belongs to a scenario that reads",
 		"--scenario get --known 0":            "--known must be from 1",
 		"--hot-buyer 2":                       "--hot-buyer is a share",
@@ -298,7 +300,7 @@ func TestACommandThatIsWrongIsNotRun(t *testing.T) {
 
 func TestTheHelpShowsWhatCanBeSent(t *testing.T) {
 	code, stdout, stderr := do(t, "--help")
-	for _, want := range []string{"create, repeat, get, look-up, list-by-uid, list-by-bid", "create=3,get=5", "poisson", "run --help", "targets", "LOADTEST_KEY", "with 3 when a run is invalid"} {
+	for _, want := range []string{"create, batch, repeat, get, look-up, list-by-uid, list-by-bid", "create=3,get=5", "poisson", "run --help", "targets", "LOADTEST_KEY", "with 3 when a run is invalid"} {
 		if !strings.Contains(strings.Join(strings.Fields(stdout), " "), want) {
 			t.Errorf("the help doesn't say %q", want)
 		}

@@ -17,7 +17,8 @@ import (
 
 // A requests is the flags that say what is sent.
 type requests struct {
-	Scenario  string  `default:"create" placeholder:"MIX" help:"create, get, look-up, list-by-uid, list-by-bid, repeat, or a mix such as create=3,get=5. Before reads the orders are made that they read."`
+	Scenario  string  `default:"create" placeholder:"MIX" help:"create, batch, get, look-up, list-by-uid, list-by-bid, repeat, or a mix such as create=3,get=5. Before reads the orders are made that they read."`
+	BatchSize int     `name:"batch-size" default:"50" placeholder:"N" help:"How many orders a batch has."`
 	Known     int     `default:"10000" placeholder:"N" help:"How many orders reads read."`
 	Buyers    int64   `default:"1000000" placeholder:"N" help:"How many buyers there are."`
 	Merchants int     `default:"1000" placeholder:"N" help:"How many merchants there are."`
@@ -44,7 +45,14 @@ func (r requests) check(c console) error {
 			return err
 		}
 	}
+	if !seen[traffic.Batch] {
+		if err := c.only("belongs to a scenario with batches", "batch-size"); err != nil {
+			return err
+		}
+	}
 	switch {
+	case r.BatchSize < 1 || r.BatchSize > traffic.BatchMax:
+		return usage("--batch-size must be from 1 to %d", traffic.BatchMax)
 	case r.Known < 1 || r.Known > knownMax:
 		return usage("--known must be from 1 to %d", knownMax)
 	case r.Buyers < 1:
@@ -76,6 +84,7 @@ func (r requests) plan(ctx context.Context, s stock.Service, name string, c cons
 	}
 	config := traffic.Config{
 		Run: name, Seed: r.Seed, Buyers: r.Buyers, Merchants: r.Merchants, Zipf: r.Zipf, HotBuyer: r.HotBuyer,
+		BatchSize: r.BatchSize,
 	}
 	if reads(mix) {
 		known := config

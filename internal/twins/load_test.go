@@ -72,4 +72,18 @@ var loads = []twin{
 		without: "",
 		pkg:     "loadtest/openloop", test: "TestASpareConnectionIsClosedByTheGenerator", says: "that wasn't used",
 	},
+	{
+		guard:   "an order of a batch is acknowledged by the rule for one that is sent alone",
+		file:    "loadtest/traffic/answer.go",
+		with:    "		fault = take(r.success(), a)\n",
+		without: "		_ = take(r.success(), a)\n",
+		pkg:     "loadtest/traffic", test: "TestWhatAcknowledgesABatch", says: "200 that is no replay, ", fast: true,
+	},
+	{
+		guard:   "a batch without an answer leaves all its orders open",
+		file:    "loadtest/report/verdict.go",
+		with:    "			count *= each\n",
+		without: "",
+		pkg:     "loadtest/openloop", test: "TestABatchIsCountedByItsOrders", says: "orders are unsettled, want", fast: true,
+	},
 }

@@ -43,7 +43,7 @@ type Config struct {
 
 // Bounds of a run.
 const (
-	warmupRate = 40_000  // requests that are prepared for a second of warming up
+	warmupRate = 40_000  // requests of one order that are prepared for a second of warming up
 	bytesMax   = 8 << 30 // of files
 	// spare is how many more requests are prepared than the warm-up would have sent in
 	// the time: nothing is as fast when it begins.
@@ -81,7 +81,7 @@ func Run(ctx context.Context, plan *traffic.Plan, first uint64, c Config) (run r
 	lines := header(base, c.Key)
 	judge := judge{plan, traffic.NewLedger(plan)}
 	send := func(name string, n int, d time.Duration, c Config) (o outcome, err error) {
-		w := wrkRun{binary: wrk, dir: filepath.Join(dir, name), config: c, duration: d, writes: plan.Creates()}
+		w := wrkRun{binary: wrk, dir: filepath.Join(dir, name), config: c, duration: d, writes: plan.Creates(), answerMax: plan.AnswerMax()}
 		if err := os.Mkdir(w.dir, 0o700); err != nil {
 			return o, err
 		}
@@ -96,7 +96,7 @@ func Run(ctx context.Context, plan *traffic.Plan, first uint64, c Config) (run r
 		first += uint64(n)
 		return o, err
 	}
-	n := warmupRate * int(c.Warmup/time.Second)
+	n := warmupRate*int(c.Warmup/time.Second)/plan.PerRequest() + c.Connections
 	warm, err := send("warmup", n, c.Warmup, Config{URL: c.URL, Connections: c.Connections, Threads: c.Threads})
 	if err != nil {
 		return report.Run{}, nil, fmt.Errorf("warming up: %w", err)
@@ -158,8 +158,8 @@ func (o outcome) report(plan *traffic.Plan, c Config) report.Run {
 	l := o.LatencyUS
 	run := report.Run{
 		Scenario: plan.Scenario(), Loop: report.Closed,
-		Generator: fmt.Sprintf("closed loop, wrk, %d connections", c.Connections),
-		Seed:      plan.Seed, Started: o.started.UTC(), DurationSec: float64(o.DurationUS) / 1e6,
+		Generator:  fmt.Sprintf("closed loop, wrk, %d connections", c.Connections),
+		PerRequest: report.PerRequest(plan), Seed: plan.Seed, Started: o.started.UTC(), DurationSec: float64(o.DurationUS) / 1e6,
 		Offered: o.sent(), Sent: o.sent(), ByAnswer: map[string]int64{}, Failures: slices.Clone(o.failures), Seconds: o.seconds,
 		LatencyMs: report.Quantiles{P50: ms(l[0]), P90: ms(l[1]), P99: ms(l[2]), P999: ms(l[3]), Max: ms(l[4])},
 		CPUSec:    map[string]float64{"generator": o.cpu.Seconds()},

@@ -76,7 +76,7 @@ func TestCountsAreWhatTheTargetSaw(t *testing.T) {
 		URL: s.URL, Connections: connections, Threads: threads, Duration: 3 * time.Second,
 		Second: func(s report.Second) { shown = append(shown, s) },
 	}
-	w := wrkRun{binary: wrk, dir: t.TempDir(), config: c, duration: c.Duration, writes: true}
+	w := wrkRun{binary: wrk, dir: t.TempDir(), config: c, duration: c.Duration, writes: true, answerMax: plan.AnswerMax()}
 	if err := write(w.dir, plan, 7, 10_000, threads, header(base, "dev-app")); err != nil {
 		t.Fatal(err)
 	}
@@ -565,5 +565,52 @@ func TestWhatIsWrongWithAConfigIsNamed(t *testing.T) {
 		if _, err := c.check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", c, err, want)
 		}
+	}
+}
+
+// A batch is one request, and as many answers as it has orders; its answer may be long.
+func TestABatchIsCountedByItsOrders(t *testing.T) {
+	t.Parallel()
+	s := traffictest.New(t, func(c traffictest.Call) {
+		switch {
+		case c.Batch == nil:
+			c.Serve()
+		case c.N%50 == 1:
+			c.Refuse(503, "overloaded") // all of it
+		case c.N%50 == 2:
+			c.Results(c.Refusal(503, "overloaded"), c.Refusal(409, "out_trade_no_reused"))
+		case c.N%50 == 3:
+			c.Results(append(make([]string, 0, 60), c.Result(0, c.Batch[0]), c.Refusal(504, "outcome_unknown"))...) // of how many?
+		default:
+			c.Serve()
+		}
+	})
+	plan := traffictest.Plan(t, traffic.Config{Seed: 5, Mix: []traffic.Share{{Kind: traffic.Batch, Weight: 3}, {Kind: traffic.Create, Weight: 1}, {Kind: traffic.Get, Weight: 1}}, BatchSize: 60, Known: mixed.Known})
+	run, acks, err := Run(t.Context(), plan, 0, Config{URL: s.URL, Connections: 4, Warmup: time.Second, Duration: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	served := map[traffic.Ack]bool{}
+	for _, a := range s.Acks() {
+		served[a] = true
+	}
+	for _, a := range acks {
+		if !served[a] {
+			t.Fatalf("%+v was acknowledged, and never served", a)
+		}
+	}
+	if run.PerRequest != 60 || run.Succeeded() < 60 || run.Sent >= run.Succeeded() || run.ByAnswer[report.NotAnOrder] == 0 || run.ByAnswer["503 overloaded"] == 0 {
+		t.Errorf("%d requests, %v", run.Sent, run.ByAnswer)
+	}
+	// Single creates and reads are 201 and 200, and so is each order of a batch.
+	if n := int64(len(acks)); n < run.ByAnswer["201"] || n == 0 {
+		t.Errorf("%d were acknowledged, %v", n, run.ByAnswer)
+	}
+	if run.ByAnswer["item 504 outcome_unknown"] > 0 {
+		t.Errorf("an answer that has too few orders was taken: %v", run.ByAnswer)
+	}
+	if run.Unsettled() < 60*run.Cut {
+		t.Errorf("%d orders are unsettled, of %d requests that were cut off", run.Unsettled(), run.Cut)
 	}
 }

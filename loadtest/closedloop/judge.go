@@ -34,7 +34,7 @@ func (j judge) take(dir string, threads int, until uint64, o *outcome) (err erro
 			return err
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
-		files[t] = &answers{r: bufio.NewReaderSize(f, 1<<20)}
+		files[t] = &answers{r: bufio.NewReaderSize(f, 1<<20), most: j.plan.AnswerMax()}
 		if err := files[t].read(); err != nil {
 			return err
 		}
@@ -55,9 +55,7 @@ func (j judge) take(dir string, threads int, until uint64, o *outcome) (err erro
 		for _, a := range files {
 			for a.more && a.second <= second {
 				taken++
-				if fault := j.one(until, a.Success); fault != nil {
-					o.refuse(a.second, strconv.Itoa(a.Status), fault)
-				}
+				j.one(until, a, o)
 				if err := a.read(); err != nil {
 					return err
 				}
@@ -70,32 +68,57 @@ func (j judge) take(dir string, threads int, until uint64, o *outcome) (err erro
 	return nil
 }
 
-// one says what is wrong with an answer.
-func (j judge) one(until uint64, s traffic.Success) *traffic.Fault {
-	if j.plan.Reads() && !s.Replayed && s.Status == 200 && !j.ledger.Knows(s) {
-		return traffic.Read(s)
+// one judges an answer. That to a batch is counted as an answer for each of its orders.
+func (j judge) one(until uint64, a *answers, o *outcome) {
+	status := strconv.Itoa(a.Status)
+	if j.plan.PerRequest() > 1 && a.IsBatch() {
+		o.count(a.second, status, -1)
+		for _, f := range j.ledger.SomeBatch(until, a.Success) {
+			o.count(a.second, f.Answer, 1)
+			if f.Fault != nil {
+				o.refuse(a.second, f.Answer, f.Fault)
+			}
+		}
+		return
 	}
-	return j.ledger.Some(until, s)
+	fault := (*traffic.Fault)(nil)
+	if j.plan.Reads() && !a.Replayed && a.Status == 200 && !j.ledger.Knows(a.Success) {
+		fault = traffic.Read(a.Success)
+	} else {
+		fault = j.ledger.Some(until, a.Success)
+	}
+	if fault != nil {
+		o.refuse(a.second, status, fault)
+	}
 }
 
 // refuse counts an answer of a second as none.
 func (o *outcome) refuse(second int, status string, fault *traffic.Fault) {
 	o.failures.Add(report.NotAnOrder, fault.Kind, fault.Text, 1)
-	move := func(byAnswer map[string]int64) {
-		if byAnswer[status]--; byAnswer[status] <= 0 {
-			delete(byAnswer, status)
+	o.count(second, status, -1)
+	o.count(second, report.NotAnOrder, 1)
+}
+
+// count counts n answers more of a second.
+func (o *outcome) count(second int, answer string, n int64) {
+	add := func(byAnswer map[string]int64, answer string) {
+		if byAnswer[answer] += n; byAnswer[answer] <= 0 {
+			delete(byAnswer, answer)
 		}
-		byAnswer[report.NotAnOrder]++
 	}
-	move(o.ByAnswer)
+	if _, known := o.ByAnswer[answer]; !known && answer != report.NotAnOrder && len(o.ByAnswer) >= report.AnswersMax {
+		answer = report.OtherAnswer
+	}
+	add(o.ByAnswer, answer)
 	if second < len(o.seconds) {
-		move(o.seconds[second].ByAnswer)
+		add(o.seconds[second].ByAnswer, answer)
 	}
 }
 
 // answers are those that a thread wrote down.
 type answers struct {
 	r    *bufio.Reader
+	most int  // bytes of a body
 	more bool // there is one:
 	traffic.Success
 	second int
@@ -114,7 +137,7 @@ func (a *answers) read() error {
 	if _, err := fmt.Sscanf(head, "%d %d %d %d", &a.second, &a.Status, &replayed, &length); err != nil {
 		return fmt.Errorf("closedloop: %q is no head of an answer: %w", head, err)
 	}
-	if length < 0 || length > traffic.AnswerMax {
+	if length < 0 || length > a.most {
 		return fmt.Errorf("closedloop: an answer of %d bytes", length)
 	}
 	body := make([]byte, length+1) // and a line feed

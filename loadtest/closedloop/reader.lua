@@ -14,7 +14,7 @@ local ffi = require("ffi")
 ffi.cdef("struct octopay_tv { long s, us; }; int gettimeofday(struct octopay_tv *tv, void *tz);")
 
 local answersMax = 64 -- different answers that are counted; as in package report
-local bodyMax = 4096 -- bytes of a body that are judged; as in package traffic
+local bodyMax -- bytes of a body that are judged
 
 -- In the main thread.
 
@@ -68,6 +68,7 @@ local heads = {} -- by status and whether it was replayed: what an answer of thi
 
 function init(args)
    writes = args[1] == "writes"
+   bodyMax = tonumber(args[2])
    requests = assert(io.open("requests." .. number, "rb"))
    requests:setvbuf("full", 1048576)
    answerFile = assert(io.open("answers." .. number, "w"))

@@ -49,6 +49,7 @@ type wrkRun struct {
 	config      Config
 	duration    time.Duration
 	writes      bool // there are creates among the requests
+	answerMax   int  // bytes of an answer that are judged
 }
 
 // An outcome is what wrk did.
@@ -98,7 +99,7 @@ func (w wrkRun) run(ctx context.Context) (o outcome, err error) {
 	}
 	c := w.config
 	cmd := exec.Command(w.binary, "-s", "reader.lua", "-c", strconv.Itoa(c.Connections), "-t", strconv.Itoa(c.Threads),
-		"-d", fmt.Sprintf("%ds", w.duration/time.Second), "-T", fmt.Sprintf("%ds", late/time.Second), c.URL, "--", map[bool]string{true: "writes", false: "reads"}[w.writes])
+		"-d", fmt.Sprintf("%ds", w.duration/time.Second), "-T", fmt.Sprintf("%ds", late/time.Second), c.URL, "--", map[bool]string{true: "writes", false: "reads"}[w.writes], strconv.Itoa(w.answerMax))
 	cmd.Dir = w.dir
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said

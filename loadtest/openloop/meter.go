@@ -63,12 +63,14 @@ func (m *meter) add(r *vegeta.Result, w *wire) {
 	record(m.latency, latency)
 	record(m.lag, lag)
 
-	answer := m.answer(r, w)
 	m.sent++
-	m.byAnswer[answer]++
 	i := min(int(due/time.Second), len(m.seconds)-1)
 	s := &m.seconds[i]
-	s.ByAnswer[answer]++
+	for _, answer := range m.answersOf(r, w) {
+		answer = m.known(answer)
+		m.byAnswer[answer]++
+		s.ByAnswer[answer]++
+	}
 	h := m.open[i]
 	if h == nil {
 		h = hdrhistogram.New(1, longest, 2)
@@ -80,37 +82,46 @@ func (m *meter) add(r *vegeta.Result, w *wire) {
 	}
 }
 
-// answer says how a request was answered, and keeps what acknowledges an order.
-func (m *meter) answer(r *vegeta.Result, w *wire) string {
+// answersOf says how a request was answered, a batch for each of its orders, and keeps what
+// acknowledges an order.
+func (m *meter) answersOf(r *vegeta.Result, w *wire) []string {
 	_, number, _ := strings.Cut(r.URL, "#")
 	if r.Code == 0 {
 		answer, kind, text := w.why(number)
 		m.failures.Add(answer, kind, text, 1)
-		return answer
+		return []string{answer}
 	}
 	status := strconv.Itoa(int(r.Code))
 	if r.Code >= 300 {
 		if code := between(r.Body, `"code":"`); codeForm.MatchString(code) {
 			status += " " + code
 		}
-		return m.known(status)
+		return []string{status}
 	}
 	n, err := strconv.ParseUint(number, 10, 64)
 	if err != nil {
 		panic(err) // it is the fragment that the targeter made
 	}
-	if fault := m.judge(n, traffic.Success{Status: int(r.Code), Replayed: r.Headers.Get("Idempotent-Replayed") == "true", Body: r.Body}); fault != nil {
-		m.failures.Add(report.NotAnOrder, fault.Kind, fault.Text, 1)
-		return report.NotAnOrder
+	var answers []string
+	for _, f := range m.judge(n, traffic.Success{Status: int(r.Code), Replayed: r.Headers.Get("Idempotent-Replayed") == "true", Body: r.Body}) {
+		if f.Fault != nil {
+			m.failures.Add(report.NotAnOrder, f.Fault.Kind, f.Fault.Text, 1)
+			f.Answer = report.NotAnOrder
+		}
+		answers = append(answers, f.Answer)
 	}
-	return m.known(status)
+	return answers
 }
 
-func (m *meter) judge(n uint64, s traffic.Success) *traffic.Fault {
-	if order, writes := m.plan.Writes(n); writes {
-		return m.ledger.Create(order, s)
+func (m *meter) judge(n uint64, s traffic.Success) []traffic.Fate {
+	status := strconv.Itoa(s.Status)
+	switch first, orders := m.plan.Writes(n); {
+	case m.plan.Batches(n):
+		return m.ledger.Batch(n, s)
+	case orders > 0:
+		return []traffic.Fate{{Answer: status, Fault: m.ledger.Create(first, s)}}
 	}
-	return traffic.Read(s)
+	return []traffic.Fate{{Answer: status, Fault: traffic.Read(s)}}
 }
 
 // codeForm is how codes of problems look.
@@ -119,6 +130,10 @@ var codeForm = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 // known returns an answer that may be counted by itself: a service that makes up codes
 // must not make up figures without end.
 func (m *meter) known(answer string) string {
+	switch answer {
+	case report.Timeout, report.NoAnswer, report.NotConnected, report.NotAnOrder:
+		return answer
+	}
 	if _, ok := m.byAnswer[answer]; !ok && len(m.byAnswer) >= report.AnswersMax {
 		return report.OtherAnswer
 	}
@@ -187,7 +202,7 @@ func (m *meter) run(early time.Duration) report.Run {
 	}
 	m.progress(time.Duration(len(m.seconds))*time.Second, m.sent)
 	run := report.Run{
-		Scenario: m.plan.Scenario(), Loop: report.Open, Generator: "open loop, " + m.c.Pace.String(), Seed: m.plan.Seed,
+		Scenario: m.plan.Scenario(), Loop: report.Open, Generator: "open loop, " + m.c.Pace.String(), Seed: m.plan.Seed, PerRequest: report.PerRequest(m.plan),
 		Started: m.start.UTC(), DurationSec: total.Seconds(),
 		Offered: int64(offered), Sent: m.sent, Dropped: int64(offered) - m.sent,
 		ByAnswer: m.byAnswer, Failures: m.failures,

@@ -72,7 +72,7 @@ func Run(ctx context.Context, plan *traffic.Plan, c Config) (report.Run, []traff
 		return report.Run{}, nil, err
 	}
 
-	wire := newWire(c)
+	wire := newWire(c, plan)
 	defer wire.base.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(
 		vegeta.Client(&http.Client{

@@ -448,3 +448,58 @@ func TestWhatIsWrongWithAConfigIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// A batch is one request with one latency, and as many answers as it has orders.
+func TestABatchIsCountedByItsOrders(t *testing.T) {
+	t.Parallel()
+	s := traffictest.New(t, func(c traffictest.Call) {
+		switch {
+		case c.N == 1:
+			c.Refuse(503, "overloaded") // all of it
+		case c.N == 2:
+			c.Break()
+		case c.N == 3:
+			c.Results(c.Result(0, c.Batch[0])) // of how many?
+		case c.N%4 == 0:
+			var results []string
+			for i, one := range c.Batch {
+				if i == 7 {
+					results = append(results, c.Refusal(504, "outcome_unknown"))
+					continue
+				}
+				results = append(results, c.Result(i, one))
+			}
+			c.Results(results...)
+		default:
+			c.Serve()
+		}
+	})
+	p := traffictest.Plan(t, traffic.Config{Seed: 5, Mix: []traffic.Share{{Kind: traffic.Batch, Weight: 1}}, BatchSize: 20})
+	run, acks, err := Run(t.Context(), p, Config{URL: s.URL, Pace: Constant(40), Duration: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := s.Answers()
+	want["201"]-- // that of the third is none
+	want[report.NoAnswer], want[report.NotAnOrder] = 1, 1
+	sent := int64(len(s.Saw()))
+	if !maps.Equal(run.ByAnswer, want) || run.Sent != sent || run.PerRequest != 20 || run.Succeeded() != int64(len(acks)) || run.PerSecond != float64(len(acks)) {
+		t.Errorf("of %d requests the answers were %v, it says %v; %d were acknowledged, %.1f/s", sent, want, run.ByAnswer, len(acks), run.PerSecond)
+	}
+	if n := int64(len(acks)); n < 17*(sent-3) || n+want["item 504 outcome_unknown"] != 20*(sent-3) {
+		t.Errorf("%d orders of %d requests were acknowledged", n, sent)
+	}
+	// The second was refused; one had no answer, and of one nobody knows what is stored.
+	if got, want := run.Unsettled(), 20+20+want["item 504 outcome_unknown"]; got != want {
+		t.Errorf("%d orders are unsettled, want %d", got, want)
+	}
+	sum := map[string]int64{}
+	for _, second := range run.Seconds {
+		for answer, n := range second.ByAnswer {
+			sum[answer] += n
+		}
+	}
+	if !maps.Equal(sum, run.ByAnswer) || run.Scenario != "batch" {
+		t.Errorf("the seconds have %v, the run %v", sum, run.ByAnswer)
+	}
+}

@@ -28,14 +28,15 @@ const idleMax = 2 * time.Second
 type wire struct {
 	base    *http.Transport
 	timeout time.Duration // of a request with its answer
+	most    int           // bytes of an answer that are looked at
 
 	mu   sync.Mutex
 	lost map[string]error // by the number of the request; few are there at once
 }
 
-func newWire(c Config) *wire {
+func newWire(c Config, plan *traffic.Plan) *wire {
 	return &wire{
-		timeout: c.Timeout, lost: map[string]error{},
+		timeout: c.Timeout, most: plan.AnswerMax(), lost: map[string]error{},
 		base: &http.Transport{
 			MaxIdleConns: c.WorkersMax, MaxIdleConnsPerHost: c.WorkersMax, IdleConnTimeout: idleMax, DisableCompression: true,
 		},
@@ -49,7 +50,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer cancel()
 	answer, err := w.base.RoundTrip(r.WithContext(ctx))
 	if err == nil {
-		answer.Body, err = whole(answer.Body)
+		answer.Body, err = whole(answer.Body, w.most)
 	}
 	if err != nil {
 		w.mu.Lock()
@@ -61,8 +62,8 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // whole reads a body to its end, and returns its beginning.
-func whole(body io.ReadCloser) (io.ReadCloser, error) {
-	kept, err := io.ReadAll(io.LimitReader(body, traffic.AnswerMax))
+func whole(body io.ReadCloser, most int) (io.ReadCloser, error) {
+	kept, err := io.ReadAll(io.LimitReader(body, int64(most)))
 	if err == nil {
 		_, err = io.Copy(io.Discard, body)
 	}

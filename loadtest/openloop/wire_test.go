@@ -13,6 +13,8 @@ import (
 
 	"github.com/octopay/octopay/httpapi"
 	"github.com/octopay/octopay/loadtest/report"
+	"github.com/octopay/octopay/loadtest/traffic"
+	"github.com/octopay/octopay/loadtest/traffic/traffictest"
 )
 
 // A connection that net/http made and didn't need is closed by the generator, and not by
@@ -39,7 +41,7 @@ func TestASpareConnectionIsClosedByTheGenerator(t *testing.T) {
 		}
 	}()
 
-	w := newWire(Config{Timeout: time.Minute, WorkersMax: 10})
+	w := newWire(Config{Timeout: time.Minute, WorkersMax: 10}, traffictest.Plan(t, traffic.Config{}))
 	defer w.base.CloseIdleConnections()
 	first, dialing, dial := true, make(chan struct{}), make(chan struct{})
 	w.base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -107,7 +109,7 @@ func TestACreateOnAConnectionThatIsBeingClosedHasNoAnswer(t *testing.T) {
 			_, _ = io.WriteString(c, "HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}")
 		}
 	})
-	w := newWire(Config{Timeout: time.Minute, WorkersMax: 10})
+	w := newWire(Config{Timeout: time.Minute, WorkersMax: 10}, traffictest.Plan(t, traffic.Config{}))
 	defer w.base.CloseIdleConnections()
 	w.base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, address)

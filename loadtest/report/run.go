@@ -13,6 +13,7 @@ type Run struct {
 	Loop        string             `json:"loop"`      // Open or Closed
 	Generator   string             `json:"generator"` // such as "closed loop, wrk, 512 connections"
 	Seed        uint64             `json:"seed"`
+	PerRequest  int                `json:"orders_per_request,omitempty"` // at most; 0: one. A batch's orders are answers of their own
 	Started     time.Time          `json:"started"`
 	DurationSec float64            `json:"duration_sec"` // that was measured, without warming up
 	Offered     int64              `json:"offered"`      // requests that were due; closed loop: that were sent

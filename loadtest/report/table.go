@@ -258,6 +258,9 @@ func (r Run) facts() (facts [][2]string) {
 	if r.Loop == Open {
 		requests = fmt.Sprintf("due %s, %s, dropped %s", count(r.Offered), requests, count(r.Dropped))
 	}
+	if r.PerRequest > 1 {
+		requests += fmt.Sprintf(", of %d orders at most, each of which is an answer", r.PerRequest)
+	}
 	if r.Cut > 0 {
 		requests += fmt.Sprintf(", cut off at the end %s", count(r.Cut))
 	}

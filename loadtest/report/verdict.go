@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/octopay/octopay/loadtest/traffic"
 )
 
 // A Sentence is one thing that a run's judgement says, in plain words.
@@ -16,12 +18,26 @@ type Sentence struct {
 // Succeeded returns how many answers were of success.
 func (r Run) Succeeded() int64 { return succeeded(r.ByAnswer) }
 
-// Unsettled returns of how many requests nobody learned whether they wrote: they have no
-// answer, or one that doesn't say that nothing was written. So many orders may be stored
-// that were never acknowledged.
+// PerRequest is what Run.PerRequest is of a plan.
+func PerRequest(p *traffic.Plan) int {
+	if n := p.PerRequest(); n > 1 {
+		return n
+	}
+	return 0
+}
+
+// Unsettled returns of how many orders nobody learned whether they were written: their
+// requests have no answer, or one that doesn't say that nothing was written. So many may be
+// stored that were never acknowledged.
 func (r Run) Unsettled() int64 {
-	n := r.Cut + r.UnsettledBefore
+	each := int64(max(1, r.PerRequest))
+	n := r.Cut*each + r.UnsettledBefore
 	for answer, count := range r.ByAnswer {
+		// An order of a batch has an answer of its own.
+		item, isItem := strings.CutPrefix(answer, traffic.ItemAnswer)
+		if answer = item; !isItem {
+			count *= each
+		}
 		// A 503 wrote nothing, and neither did what was never sent. What else has no
 		// status may hide anything.
 		if answer == NotConnected || strings.HasPrefix(answer, "2") || strings.HasPrefix(answer, "4") || strings.HasPrefix(answer, "503") {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strconv"
 
 	json "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -15,12 +17,24 @@ import (
 type Success struct {
 	Status   int
 	Replayed bool   // it has Idempotent-Replayed
-	Body     []byte // as much as AnswerMax
+	Body     []byte // as much as Plan.AnswerMax
 }
 
-// AnswerMax is how much of an answer is looked at. An order that is longer is none: those
-// of a plan have a few hundred bytes.
-const AnswerMax = 4 << 10
+const (
+	// answerMax is how much of an answer is looked at. An order that is longer is none:
+	// those of a plan have a few hundred bytes.
+	answerMax = 4 << 10
+	// itemMax is the same for each order of a batch.
+	itemMax = 1 << 10
+)
+
+// AnswerMax returns how many bytes of an answer are looked at.
+func (p *Plan) AnswerMax() int {
+	if p.stride > 1 {
+		return answerMax + itemMax*int(p.stride)
+	}
+	return answerMax
+}
 
 // A Fault is why a Success isn't what was asked for.
 type Fault struct {
@@ -40,6 +54,7 @@ const (
 	madeAgain    = "201, though the same create had been answered 201"
 	noReadStatus = "a read that isn't answered 200"
 	noObject     = "a read without an order or a list"
+	noBatch      = "a batch without the fate of each of its orders"
 )
 
 // fault returns a Fault of an answer.
@@ -150,7 +165,7 @@ func (l *Ledger) Create(n uint64, s Success) *Fault {
 	return l.take(n, s, a)
 }
 
-// Some takes the answer to a create of which nobody knows which it was; only those with
+// Some takes the answer to a create of which nobody knows which it was; only requests with
 // numbers below until were sent. That of two creates each has the other's answer Some
 // can't see.
 func (l *Ledger) Some(until uint64, s Success) *Fault {
@@ -159,11 +174,117 @@ func (l *Ledger) Some(until uint64, s Success) *Fault {
 		return fault
 	}
 	n, ok := l.plan.Number(a.OutTradeNo)
-	if !ok || n >= until {
+	if !ok || l.plan.request(n) >= until {
 		return s.fault(neverSent, "%.64q", a.OutTradeNo)
 	}
 	return l.take(n, s, a)
 }
+
+// A Fate is what became of an order of a batch.
+type Fate struct {
+	Answer string // as that of a create is counted, 201 or 200; of one that was refused ItemAnswer and the same
+	Fault  *Fault // why a success isn't what was asked for
+}
+
+// ItemAnswer begins what the refusal of one order of a batch is counted as.
+const ItemAnswer = "item "
+
+// A result is an order's part of the answer to a batch.
+type result struct {
+	Status   int            `json:"status"`
+	Replayed bool           `json:"replayed"`
+	Order    jsontext.Value `json:"order"`
+	Error    struct {
+		Code string `json:"code"`
+	} `json:"error"`
+}
+
+func (s Success) results() (all []result, fault *Fault) {
+	var body struct {
+		Results []result `json:"results"`
+	}
+	if err := json.Unmarshal(s.Body, &body); err != nil {
+		return nil, s.fault(noBatch, "%v", err)
+	}
+	if s.Status != http.StatusOK || s.Replayed || len(body.Results) == 0 {
+		return nil, s.fault(noBatch, "it has %d results", len(body.Results))
+	}
+	return body.Results, nil
+}
+
+// IsBatch reports whether an answer looks like that to a batch.
+func (s Success) IsBatch() bool {
+	return bytes.HasPrefix(bytes.TrimLeft(s.Body, " \t\r\n"), []byte(`{"results"`))
+}
+
+// Batch takes the answer to request n, a batch: what became of each of its orders, by the
+// rule for a create that is sent alone. An answer that isn't one to this batch is one Fate.
+func (l *Ledger) Batch(n uint64, s Success) []Fate {
+	first, orders := l.plan.Writes(n)
+	all, fault := s.results()
+	if fault == nil && len(all) != orders {
+		fault = s.fault(noBatch, "it has %d results for %d orders", len(all), orders)
+	}
+	if fault != nil {
+		return []Fate{{Fault: fault}}
+	}
+	fates := make([]Fate, len(all))
+	for i := range all {
+		fates[i] = all[i].fate(func(s Success, a answered) *Fault { return l.take(first+uint64(i), s, a) })
+	}
+	return fates
+}
+
+// SomeBatch takes the answer to a batch of which nobody knows which it was; only requests
+// with numbers below until were sent. All its orders must be of one batch, in their places.
+func (l *Ledger) SomeBatch(until uint64, s Success) []Fate {
+	all, fault := s.results()
+	if fault != nil {
+		return []Fate{{Fault: fault}}
+	}
+	for i, r := range all {
+		if r.Status >= 300 {
+			continue
+		}
+		a, fault := r.success().order()
+		if fault != nil {
+			continue // it is found once more, as that order's
+		}
+		if n, ok := l.plan.Number(a.OutTradeNo); ok && l.plan.request(n) < until && l.plan.Batches(l.plan.request(n)) && n%l.plan.stride == uint64(i) {
+			return l.Batch(l.plan.request(n), s)
+		}
+		return []Fate{{Fault: s.fault(neverSent, "%.64q in place %d of a batch", a.OutTradeNo, i)}}
+	}
+	// Every order was refused, or is none.
+	fates := make([]Fate, len(all))
+	for i := range all {
+		fates[i] = all[i].fate(func(s Success, a answered) *Fault { return s.fault(neverSent, "%.64q", a.OutTradeNo) })
+	}
+	return fates
+}
+
+func (r *result) success() Success {
+	return Success{Status: r.Status, Replayed: r.Replayed, Body: r.Order}
+}
+
+// fate returns what became of an order, which take takes if it may be an acknowledgement.
+func (r *result) fate(take func(Success, answered) *Fault) Fate {
+	status := strconv.Itoa(r.Status)
+	if r.Status >= 300 {
+		if !codeForm.MatchString(r.Error.Code) {
+			return Fate{Answer: ItemAnswer + status}
+		}
+		return Fate{Answer: ItemAnswer + status + " " + r.Error.Code}
+	}
+	a, fault := r.success().order()
+	if fault == nil {
+		fault = take(r.success(), a)
+	}
+	return Fate{Answer: status, Fault: fault}
+}
+
+// codeForm is how codes of problems look.
+var codeForm = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
 // Knows reports whether an answer is an order of the plan, which no read reads.
 func (l *Ledger) Knows(s Success) bool {

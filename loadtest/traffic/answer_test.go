@@ -181,13 +181,88 @@ func TestWhatAReadIsAnsweredWith(t *testing.T) {
 	}
 }
 
+// Each order of a batch is judged as if it had been sent alone; an answer that isn't one to
+// this batch is none.
+func TestWhatAcknowledgesABatch(t *testing.T) {
+	p := plan(t, Config{Run: "r1", Mix: []Share{{Batch, 1}}, BatchSize: 3})
+	const request = 5 // orders 15, 16, 17
+	id := func(n uint64) idgen.ID { return idgen.Make(p.Order(n).UID, 1<<40+int64(n)) }
+	item := func(status int, replayed bool, n uint64) string {
+		return fmt.Sprintf(`{"status":%d,"replayed":%t,"order":%s}`, status, replayed, body(id(n).String(), p.Order(n).OutTradeNo))
+	}
+	refused := func(status int, code string) string {
+		return fmt.Sprintf(`{"status":%d,"error":{"status":%[1]d,"code":"%s"}}`, status, code)
+	}
+	fine := item(201, false, 15)
+	for name, c := range map[string]struct {
+		status int
+		text   string
+		want   []string // what each order is counted as, or its fault
+		acks   []uint64
+	}{
+		"all are made":           {200, `{"results":[` + fine + "," + item(201, false, 16) + "," + item(201, false, 17) + "]}", []string{"201", "201", "201"}, []uint64{15, 16, 17}},
+		"some were there":        {200, `{"results":[` + fine + "," + item(200, true, 16) + "," + item(201, false, 17) + "]}", []string{"201", "200", "201"}, []uint64{15, 16, 17}},
+		"some are refused":       {200, ` {"results":[` + refused(503, "overloaded") + "," + item(201, false, 16) + "," + refused(504, "outcome_unknown") + "]}", []string{"item 503 overloaded", "201", "item 504 outcome_unknown"}, []uint64{16}},
+		"all are refused":        {200, `{"results":[` + refused(503, "overloaded") + "," + refused(409, "Out Of") + "," + refused(422, "") + "]}", []string{"item 503 overloaded", "item 409", "item 422"}, nil},
+		"one isn't an order":     {200, `{"results":[` + fine + `,{"status":201,"replayed":false,"order":{}},` + item(201, false, 17) + "]}", []string{"201", noOrderID, "201"}, []uint64{15, 17}},
+		"the first isn't":        {200, `{"results":[{"status":201,"replayed":false},` + item(201, false, 16) + "," + item(201, false, 17) + "]}", []string{noJSON, "201", "201"}, []uint64{16, 17}},
+		"200 that is no replay":  {200, `{"results":[` + fine + "," + item(200, false, 16) + "," + item(201, false, 17) + "]}", []string{"201", wrongStatus, "201"}, []uint64{15, 17}},
+		"another's answer":       {200, `{"results":[` + fine + "," + item(201, false, 17) + "," + item(201, false, 17) + "]}", []string{"201", otherBuyer, "201"}, []uint64{15, 17}},
+		"one is missing":         {200, `{"results":[` + fine + "," + item(201, false, 16) + "]}", []string{noBatch}, nil},
+		"one is too many":        {200, `{"results":[` + strings.Repeat(fine+",", 3) + fine + "]}", []string{noBatch}, nil},
+		"none":                   {200, `{"results":[]}`, []string{noBatch}, nil},
+		"cut off":                {200, `{"results":[` + fine, []string{noBatch}, nil},
+		"201 for the whole":      {201, `{"results":[` + fine + "," + item(201, false, 16) + "," + item(201, false, 17) + "]}", []string{noBatch}, nil},
+		"the answer to a create": {201, string(body(id(15).String(), p.Order(15).OutTradeNo)), []string{noBatch}, nil},
+	} {
+		for who, take := range map[string]func(*Ledger, Success) []Fate{
+			"by number": func(l *Ledger, s Success) []Fate { return l.Batch(request, s) },
+			"some":      func(l *Ledger, s Success) []Fate { return l.SomeBatch(request+1, s) },
+		} {
+			l := NewLedger(p)
+			s := Success{Status: c.status, Body: []byte(c.text)}
+			var got []string
+			for _, f := range take(l, s) {
+				if f.Fault != nil {
+					f.Answer = f.Fault.Kind
+				}
+				got = append(got, f.Answer)
+			}
+			var acks []Ack
+			for _, n := range c.acks {
+				acks = append(acks, Ack{id(n), p.Order(n).OutTradeNo})
+			}
+			if !slices.Equal(got, c.want) || !slices.Equal(l.Acks(), acks) || s.IsBatch() != strings.Contains(c.text, "results") {
+				t.Errorf("%s, %s: %q, want %q; acknowledged: %v", name, who, got, c.want, l.Acks())
+			}
+		}
+	}
+	// Where nobody knows which batch it is, it is one that was sent, and in its order.
+	for name, c := range map[string]struct {
+		until uint64
+		text  string
+	}{
+		"not sent":        {request, fine + "," + item(201, false, 16) + "," + item(201, false, 17)},
+		"another order":   {request + 1, item(201, false, 16) + "," + fine + "," + item(201, false, 17)},
+		"another run's":   {request + 1, strings.ReplaceAll(fine+","+item(201, false, 16)+","+item(201, false, 17), "r1-", "r2-")},
+		"two batches'":    {request + 1, item(201, false, 12) + "," + item(201, false, 16) + "," + item(201, false, 17)},
+		"no order at all": {request + 1, `{"status":201},{"status":201},{"status":201}`},
+	} {
+		l := NewLedger(p)
+		fates := l.SomeBatch(c.until, Success{Status: 200, Body: []byte(`{"results":[` + c.text + "]}")})
+		if !slices.ContainsFunc(fates, func(f Fate) bool { return f.Fault != nil }) {
+			t.Errorf("%s: %+v, %v", name, fates, l.Acks())
+		}
+	}
+}
+
 // Which requests write, and what, is the same for who sends and for who judges.
 func TestWhatARequestWrites(t *testing.T) {
 	p := plan(t, Config{Run: "r1", Mix: []Share{{Create, 2}, {Repeat, 2}, {Get, 1}}, Known: known})
 	for n := range uint64(2000) {
 		r := p.Request(n)
-		if order, writes := p.Writes(n); writes != r.Kind.Writes() || writes && order != r.Order {
-			t.Errorf("request %d, a %s of %d, writes: %t, %d", n, r.Kind, r.Order, writes, order)
+		if first, orders := p.Writes(n); (orders == 1) != r.Kind.Writes() || orders > 0 && first != r.Order {
+			t.Errorf("request %d, a %s of %d, writes %d from %d on", n, r.Kind, r.Order, orders, first)
 		}
 	}
 	if !p.Reads() || plan(t, Config{Run: "r1", Mix: []Share{{Create, 2}, {Repeat, 2}}}).Reads() {

@@ -6,6 +6,9 @@
 //
 //	out_trade_no   <run>-<n>          one run has one name
 //
+// A plan with batches of k orders numbers them so that request n has the orders n·k to
+// n·k + k-1, of which a single create is the first.
+//
 // It says as well which answers acknowledge a create: whoever sends, by the same rule.
 //
 // It does no I/O and decides nothing about when a request is sent.
@@ -30,9 +33,10 @@ import (
 // A Kind is what a request asks for.
 type Kind string
 
-// The kinds. Create and Repeat write, the others read orders that are Known.
+// The kinds. Create, Batch and Repeat write, the others read orders that are Known.
 const (
 	Create         Kind = "create"
+	Batch          Kind = "batch"  // many creates in one request
 	Repeat         Kind = "repeat" // an earlier create again
 	Get            Kind = "get"
 	LookUp         Kind = "look-up" // by (uid, bid, out_trade_no)
@@ -41,10 +45,10 @@ const (
 )
 
 // Kinds are all kinds.
-var Kinds = []Kind{Create, Repeat, Get, LookUp, ListByUser, ListByMerchant}
+var Kinds = []Kind{Create, Batch, Repeat, Get, LookUp, ListByUser, ListByMerchant}
 
 // Writes reports whether requests of this kind write.
-func (k Kind) Writes() bool { return k == Create || k == Repeat }
+func (k Kind) Writes() bool { return k == Create || k == Batch || k == Repeat }
 
 // A Share is how many of a mix's requests are of one kind.
 type Share struct {
@@ -109,7 +113,7 @@ type Known struct {
 // A Request is one request, as it is sent.
 type Request struct {
 	Kind   Kind
-	Order  uint64 // the number of the order that it creates; of writes
+	Order  uint64 // the number of the order that it creates, of a batch its first; of writes
 	Method string
 	Target string // path and query
 	Body   []byte // JSON; nil: none
@@ -124,6 +128,7 @@ type Plan struct {
 	repeats       bool
 	reads         bool
 	creates       bool
+	stride        uint64 // numbers of orders from one request to the next
 }
 
 // A Config is what a Plan is made of. Zero values are the defaults.
@@ -135,12 +140,14 @@ type Config struct {
 	Zipf      float64 // merchant k has a share like 1/k^Zipf; 0: all have the same
 	HotBuyer  float64 // share of the creates that one buyer makes, 0 … 1
 	Mix       []Share // creates alone
+	BatchSize int     // orders of a batch; 50
 	Known     []Known // required when the mix reads
 }
 
 // Bounds of a Config.
 const (
 	MerchantsMax = 100_000
+	BatchMax     = 500 // orders of a batch
 	weightsMax   = 1_000_000
 	// repeatWithin is how many requests ago a create may be that is repeated.
 	repeatWithin = 5_000
@@ -160,7 +167,10 @@ func New(c Config) (*Plan, error) {
 	if len(c.Mix) == 0 {
 		c.Mix = []Share{{Create, 1}}
 	}
-	p := &Plan{Config: c}
+	if c.BatchSize == 0 {
+		c.BatchSize = 50
+	}
+	p := &Plan{Config: c, stride: 1}
 	switch {
 	case !runName.MatchString(c.Run):
 		return nil, errors.New("traffic: a run's name has 1 to 20 of 0-9 and a-z")
@@ -168,6 +178,8 @@ func New(c Config) (*Plan, error) {
 		return nil, errors.New("traffic: there must be a buyer")
 	case c.Merchants < 1 || c.Merchants > MerchantsMax:
 		return nil, fmt.Errorf("traffic: there must be 1 to %d merchants", MerchantsMax)
+	case c.BatchSize < 1 || c.BatchSize > BatchMax:
+		return nil, fmt.Errorf("traffic: a batch has 1 to %d orders", BatchMax)
 	case !(c.Zipf >= 0 && c.Zipf <= 10):
 		return nil, errors.New("traffic: the exponent of the merchants' shares must be from 0 to 10")
 	case !(c.HotBuyer >= 0 && c.HotBuyer <= 1):
@@ -179,6 +191,9 @@ func New(c Config) (*Plan, error) {
 		}
 		if !s.Kind.Writes() && len(c.Known) == 0 {
 			return nil, fmt.Errorf("traffic: there are no orders that %s could read", s.Kind)
+		}
+		if s.Kind == Batch {
+			p.stride = uint64(c.BatchSize)
 		}
 		p.weights += s.Weight
 		p.repeats = p.repeats || s.Kind == Repeat
@@ -192,7 +207,10 @@ func New(c Config) (*Plan, error) {
 // Reads reports whether there are reads among the requests.
 func (p *Plan) Reads() bool { return p.reads }
 
-// Creates reports whether there are creates or repeats among them.
+// PerRequest returns how many orders one request asks for at most.
+func (p *Plan) PerRequest() int { return int(p.stride) }
+
+// Creates reports whether there are creates, batches or repeats among them.
 func (p *Plan) Creates() bool { return p.creates }
 
 // Scenario says what the requests are, as ParseMix reads it.
@@ -210,24 +228,31 @@ func (p *Plan) Scenario() string {
 // Request returns request n.
 func (p *Plan) Request(n uint64) Request {
 	kind := p.kind(n)
-	if order, writes := p.writes(kind, n); writes {
-		return p.create(kind, order)
+	if first, orders := p.writes(kind, n); kind == Batch {
+		return p.batch(first, orders)
+	} else if orders > 0 {
+		return p.create(kind, first)
 	}
 	return p.read(kind, p.Known[p.rng(n, forRequest).IntN(len(p.Known))])
 }
 
-// Writes returns the number of the order that request n asks for, if it is a create or
-// a repeat.
-func (p *Plan) Writes(n uint64) (order uint64, writes bool) { return p.writes(p.kind(n), n) }
+// Writes returns the numbers of the orders that request n asks for: the first, and how
+// many; none if it reads.
+func (p *Plan) Writes(n uint64) (first uint64, orders int) { return p.writes(p.kind(n), n) }
 
-func (p *Plan) writes(kind Kind, n uint64) (order uint64, writes bool) {
+// Batches reports whether request n is a batch.
+func (p *Plan) Batches(n uint64) bool { return p.kind(n) == Batch }
+
+func (p *Plan) writes(kind Kind, n uint64) (first uint64, orders int) {
 	switch kind {
 	case Create:
-		return n, true
+		return n * p.stride, 1
+	case Batch:
+		return n * p.stride, p.BatchSize
 	case Repeat:
-		return p.earlier(n, p.rng(n, forRequest)), true
+		return p.earlier(n, p.rng(n, forRequest)) * p.stride, 1
 	}
-	return 0, false
+	return 0, 0
 }
 
 // Order returns what create n asks for.
@@ -256,24 +281,47 @@ func (p *Plan) Number(outTradeNo string) (n uint64, ok bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil || strconv.FormatUint(n, 10) != digits || p.kind(n) != Create {
+	if err != nil || strconv.FormatUint(n, 10) != digits {
 		return 0, false
 	}
-	return n, true
+	switch p.kind(p.request(n)) {
+	case Create:
+		return n, n%p.stride == 0
+	case Batch:
+		return n, true
+	}
+	return 0, false
 }
+
+// request returns which request asks for an order first.
+func (p *Plan) request(order uint64) uint64 { return order / p.stride }
 
 // Metadata returns the order's metadata as it is stored.
 func (o Order) Metadata() string { return `{"sku":"` + o.SKU + `"}` }
 
 func (p *Plan) create(kind Kind, n uint64) Request {
-	o := p.Order(n)
+	return Request{Kind: kind, Order: n, Method: "POST", Target: "/v1/orders", Body: p.Order(n).appendTo(nil)}
+}
+
+func (p *Plan) batch(first uint64, orders int) Request {
+	body := []byte(`{"orders":[`)
+	for i := range orders {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = p.Order(first + uint64(i)).appendTo(body)
+	}
+	return Request{Kind: Batch, Order: first, Method: "POST", Target: "/v1/orders/batch", Body: append(body, "]}"...)}
+}
+
+// appendTo appends what a create sends.
+func (o Order) appendTo(b []byte) []byte {
 	subject, err := json.Marshal(o.Subject)
 	if err != nil {
 		panic(err) // a string
 	}
-	return Request{Kind: kind, Order: n, Method: "POST", Target: "/v1/orders", Body: fmt.Appendf(nil,
-		`{"uid":"%d","bid":"%d","out_trade_no":"%s","amount":%d,"currency":"%s","subject":%s,"metadata":%s}`,
-		o.UID, o.BID, o.OutTradeNo, o.Amount, o.Currency, subject, o.Metadata())}
+	return fmt.Appendf(b, `{"uid":"%d","bid":"%d","out_trade_no":"%s","amount":%d,"currency":"%s","subject":%s,"metadata":%s}`,
+		o.UID, o.BID, o.OutTradeNo, o.Amount, o.Currency, subject, o.Metadata())
 }
 
 func (p *Plan) read(kind Kind, k Known) Request {

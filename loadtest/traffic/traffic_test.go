@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -171,5 +172,64 @@ func BenchmarkRequest(b *testing.B) {
 	for b.Loop() {
 		p.Request(n)
 		n++
+	}
+}
+
+// A batch is as many creates in one request, each with a number that no other request has.
+func TestABatchHasOrdersOfItsOwn(t *testing.T) {
+	p := plan(t, Config{Run: "r1", Mix: []Share{{Create, 2}, {Batch, 2}, {Repeat, 1}, {Get, 1}}, BatchSize: 7, Known: known})
+	if p.PerRequest() != 7 || p.Scenario() != "create=2,batch=2,repeat=1,get=1" {
+		t.Errorf("%d, %s", p.PerRequest(), p.Scenario())
+	}
+	type sent struct {
+		UID        int64  `json:",string"`
+		OutTradeNo string `json:"out_trade_no"`
+	}
+	numbers := map[uint64]bool{}
+	kinds := map[Kind]int{}
+	for n := range uint64(500) {
+		r := p.Request(n)
+		kinds[r.Kind]++
+		first, orders := p.Writes(n)
+		if p.Batches(n) != (r.Kind == Batch) || orders > 0 && first != r.Order {
+			t.Fatalf("request %d, a %s, is of %d orders from %d on", n, r.Kind, orders, first)
+		}
+		switch r.Kind {
+		case Create:
+			if first != n*7 || orders != 1 || numbers[first] {
+				t.Errorf("request %d creates %d from %d on", n, orders, first)
+			}
+			numbers[first] = true
+		case Repeat:
+			if !numbers[first] || orders != 1 || p.kind(first/7) != Create {
+				t.Errorf("request %d repeats %d", n, first)
+			}
+		case Batch:
+			var all struct{ Orders []sent }
+			if err := json.Unmarshal(r.Body, &all); err != nil || len(all.Orders) != 7 || orders != 7 || first != n*7 || r.Target != "/v1/orders/batch" {
+				t.Fatalf("request %d: %v, %s", n, err, r.Body)
+			}
+			for i, o := range all.Orders {
+				number, ok := p.Number(o.OutTradeNo)
+				if want := first + uint64(i); !ok || number != want || numbers[want] || p.Order(number).UID != o.UID {
+					t.Errorf("order %d of request %d is number %d, %t", i, n, number, ok)
+				}
+				numbers[number] = true
+			}
+		}
+		if _, ok := p.Number(fmt.Sprint("r1-", n*7+1)); ok != (r.Kind == Batch) {
+			t.Errorf("request %d, a %s, has a second order: %t", n, r.Kind, ok)
+		}
+	}
+	if len(kinds) != 4 {
+		t.Errorf("%v", kinds)
+	}
+	for _, size := range []int{-1, BatchMax + 1} {
+		if _, err := New(Config{Run: "r1", BatchSize: size}); err == nil {
+			t.Errorf("a batch of %d", size)
+		}
+	}
+	if p := plan(t, Config{Run: "r1", Mix: []Share{{Batch, 1}}}); p.PerRequest() != 50 {
+		t.Errorf("a batch has %d orders", p.PerRequest())
 	}
 }

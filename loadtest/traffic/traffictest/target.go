@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -48,10 +49,17 @@ type Call struct {
 	N          int // since the beginning, from 0, in the order of arrival
 	OutTradeNo string
 	UID        int64
+	Batch      []Asked // of a batch: its orders; OutTradeNo and UID are the first's
 	R          *http.Request
 	W          http.ResponseWriter
 
 	s *Target
+}
+
+// An Asked is what one order of a batch is asked for by.
+type Asked struct {
+	UID        int64  `json:"uid,string"`
+	OutTradeNo string `json:"out_trade_no"`
 }
 
 // New starts a target that answers as its test says, and ends with the test.
@@ -63,10 +71,12 @@ func New(t testing.TB, answer func(Call)) *Target {
 		what := r.URL.String()
 		if err == nil && r.Method == http.MethodPost {
 			var order struct {
-				UID        int64  `json:"uid,string"`
-				OutTradeNo string `json:"out_trade_no"`
+				Asked
+				Orders []Asked `json:"orders"`
 			}
-			err = json.Unmarshal(body, &order)
+			if err = json.Unmarshal(body, &order); len(order.Orders) > 0 {
+				c.Batch, order.Asked = order.Orders, order.Orders[0]
+			}
 			c.UID, c.OutTradeNo, what = order.UID, order.OutTradeNo, order.OutTradeNo
 		}
 		if err != nil || (r.Method == http.MethodPost) != (r.Header.Get("Content-Type") == "application/json") {
@@ -89,20 +99,62 @@ func (c Call) Serve() {
 		c.Say(http.StatusOK, `{"order_id":"15770253150322220879872","uid":"9527","out_trade_no":"20261130-000017"}`)
 		return
 	}
-	c.s.mu.Lock()
-	id, replayed := c.s.made[c.OutTradeNo]
-	if !replayed {
-		id = idgen.Make(c.UID, int64(c.N)<<20+1)
-		c.s.made[c.OutTradeNo] = id
+	if c.Batch != nil {
+		var results []string
+		for i, one := range c.Batch {
+			results = append(results, c.Result(i, one))
+		}
+		c.Results(results...)
+		return
 	}
-	c.s.acks = append(c.s.acks, traffic.Ack{ID: id, OutTradeNo: c.OutTradeNo})
-	c.s.mu.Unlock()
+	id, replayed := c.make(0, Asked{c.UID, c.OutTradeNo})
 	status := http.StatusCreated
 	if replayed {
 		c.W.Header().Set("Idempotent-Replayed", "true")
 		status = http.StatusOK
 	}
 	c.Say(status, Order(id, c.UID, c.OutTradeNo))
+}
+
+// make makes order i of a request, or finds the one that there is.
+func (c Call) make(i int, one Asked) (id idgen.ID, replayed bool) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if id, replayed = c.s.made[one.OutTradeNo]; !replayed {
+		id = idgen.Make(one.UID, int64(c.N)<<20+int64(i)+1)
+		c.s.made[one.OutTradeNo] = id
+	}
+	c.s.acks = append(c.s.acks, traffic.Ack{ID: id, OutTradeNo: one.OutTradeNo})
+	return id, replayed
+}
+
+// Result makes order i of a batch, and returns its part of the answer.
+func (c Call) Result(i int, one Asked) string {
+	id, replayed := c.make(i, one)
+	status := http.StatusCreated
+	if replayed {
+		status = http.StatusOK
+	}
+	c.count(strconv.Itoa(status))
+	return fmt.Sprintf(`{"status":%d,"replayed":%t,"order":%s}`, status, replayed, Order(id, one.UID, one.OutTradeNo))
+}
+
+// Refusal is the part of a batch's answer of an order that is refused.
+func (c Call) Refusal(status int, code string) string {
+	c.count(fmt.Sprintf("%s%d %s", traffic.ItemAnswer, status, code))
+	return fmt.Sprintf(`{"status":%d,"error":{"status":%[1]d,"code":"%s"}}`, status, code)
+}
+
+// Results answers a batch.
+func (c Call) Results(results ...string) {
+	c.W.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(c.W, `{"results":[`+strings.Join(results, ",")+"]}")
+}
+
+func (c Call) count(answer string) {
+	c.s.mu.Lock()
+	c.s.answers[answer]++
+	c.s.mu.Unlock()
 }
 
 // Order returns an order as it is answered.
@@ -120,9 +172,7 @@ func (c Call) Refuse(status int, code string) {
 }
 
 func (c Call) say(status int, name, body string) {
-	c.s.mu.Lock()
-	c.s.answers[name]++
-	c.s.mu.Unlock()
+	c.count(name)
 	if c.W.Header().Get("Content-Type") == "" {
 		c.W.Header().Set("Content-Type", "application/json")
 	}
