@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"database/sql"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -97,27 +98,34 @@ func TestWhatClientsSendComesToLightInNoProgram(t *testing.T) {
 				})
 			}
 		}
-		for _, text := range hostiletest.Broken(m, who.app) {
-			g.Go(func() error {
-				conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
-				if err != nil {
-					return err
+		for i, text := range hostiletest.Broken(m, who.app) {
+			for _, address := range []string{base, orderd.ops, syncerd.ops} {
+				if address != base && i%4 != n%4 {
+					continue
 				}
-				defer conn.Close()
-				_, _ = io.WriteString(conn, text)
-				_ = conn.(*net.TCPConn).CloseWrite()
-				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-				if err != nil {
-					return nil // it hung up
-				}
-				raw, _ := io.ReadAll(resp.Body)
-				_ = resp.Body.Close()
-				note(resp.StatusCode)
-				if found := search.Leaks(resp.StatusCode, resp.Header, raw); found != nil {
-					return fmt.Errorf("%d to %.300q repeats %v", resp.StatusCode, text, found)
-				}
-				return nil
-			})
+				g.Go(func() error {
+					conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
+					if err != nil {
+						return err
+					}
+					defer conn.Close()
+					_, _ = io.WriteString(conn, text)
+					_ = conn.(*net.TCPConn).CloseWrite()
+					resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+					if err != nil {
+						return nil // it hung up
+					}
+					raw, _ := io.ReadAll(resp.Body)
+					_ = resp.Body.Close()
+					if address == base {
+						note(resp.StatusCode)
+					}
+					if found := search.Leaks(resp.StatusCode, resp.Header, raw); found != nil {
+						return fmt.Errorf("%d to %.300q repeats %v", resp.StatusCode, text, found)
+					}
+					return nil
+				})
+			}
 		}
 		// What belongs to an order is in it.
 		if a := who.must(t, http.StatusOK, http.MethodGet, base, "/v1/orders/"+order, ""); search.In(string(a.raw)) == nil {
@@ -140,6 +148,7 @@ func TestWhatClientsSendComesToLightInNoProgram(t *testing.T) {
 	}
 
 	reasons := deadLetters(t, stack, markers)
+	quotedByServers(t, stack, who, orderd, syncerd, search, markers)
 	// A line that has what is looked for, in the log that is looked through.
 	control := hostiletest.Marker{Name: "control", Text: fmt.Sprintf("control-%d", rand.Uint64())}
 	if _, err := who.send(t, http.MethodGet, base, "/v1/orders/"+clean, "", http.Header{"X-Request-Id": {control.Text}}); err != nil {
@@ -158,6 +167,9 @@ func TestWhatClientsSendComesToLightInNoProgram(t *testing.T) {
 		if len(text) < 40 {
 			t.Errorf("%s is %q; is it the whole of it?", name, text)
 		}
+	}
+	if n := strings.Count(orderd.everything(), `"msg":"internal error"`); n < len(markers) {
+		t.Errorf("%d internal errors are in orderd's log, of %d", n, len(markers))
 	}
 	if lines := strings.Count(orderd.everything(), `"msg":"request"`); lines < sent*8/10 {
 		t.Errorf("%d of %d requests are in orderd's log", lines, sent)
@@ -222,4 +234,39 @@ func deadLetters(t *testing.T, stack *localstack.Stack, markers []hostiletest.Ma
 	})
 	t.Logf("%d dead letters: %q … %q", len(reasons), reasons[0], reasons[len(reasons)-1])
 	return reasons
+}
+
+// quotedByServers lets both databases refuse rows with errors that quote them: orders that
+// are made, and a row on its way to the mirror.
+func quotedByServers(t *testing.T, stack *localstack.Stack, who *cast, orderd, syncerd *program, search *hostiletest.Search, markers []hostiletest.Marker) {
+	t.Helper()
+	truth, mirror := stack.Admin(t, "uid-a"), stack.Admin(t, "bid-a")
+	do := func(db *sql.DB, statement string) {
+		t.Helper()
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	quoting := func(c shardmap.Cluster, key int64) (create, drop string) {
+		at := stack.Map.Locate(key)
+		name := "`" + stack.Map.Database(c, at.Database).Schema + "`"
+		return fmt.Sprintf("CREATE TRIGGER %s.quotes BEFORE INSERT ON %s.order_%d FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = NEW.subject", name, name, at.Table),
+			"DROP TRIGGER " + name + ".quotes"
+	}
+	create, drop := quoting(shardmap.UID, 9527)
+	do(truth, create)
+	order := `{"uid":"%d","bid":"1001","out_trade_no":"Q-%d","amount":1,"currency":"CNY","subject":%s}`
+	for n, m := range markers {
+		body := fmt.Sprintf(order, 9527, n, m.JSON())
+		a := who.must(t, http.StatusInternalServerError, http.MethodPost, orderd.api, "/v1/orders", body)
+		if found := search.Leaks(a.status, a.header, a.raw); found != nil {
+			t.Errorf("%s has %v", a, found)
+		}
+	}
+	do(truth, drop)
+	create, drop = quoting(shardmap.BID, 1001)
+	do(mirror, create)
+	who.must(t, http.StatusCreated, http.MethodPost, orderd.api, "/v1/orders", fmt.Sprintf(order, 9527, len(markers), markers[0].JSON()))
+	eventually.True(t, "the mirror's database refuses a row", func() bool { return syncerd.said("1644") })
+	do(mirror, drop)
 }
