@@ -79,6 +79,7 @@ var without = map[string]string{
 	"schema.parseShape":                "reads a text that is compiled into the program",
 	"auth.scanKeys":                    "reads columns that the driver has decoded",
 	"services/quickstart.parse":        "reads its command line, by package flag",
+	"services/octopay.parseBound":      "reads an argument of the operator, by the readers of ids and times",
 	"syncer/binlog.Source.decodeEvent": "hands bytes to the library that knows the server's format",
 }
 
