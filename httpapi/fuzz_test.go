@@ -90,7 +90,7 @@ type askedEntries struct {
 }
 
 func (u understoodMirror) Entries(_ context.Context, q mirror.EntryQuery) (mirror.EntryPage, error) {
-	return mirror.EntryPage{}, u.note(askedEntries{q.BID, fmt.Sprint(q.Kinds), q.Match != nil, q.Before, q.Limit})
+	return mirror.EntryPage{}, u.note(askedEntries{q.BID, string(q.Kinds), q.Match != nil, q.Before, q.Limit})
 }
 
 // A reader is an API over understood.
