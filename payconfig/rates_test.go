@@ -3,6 +3,7 @@ package payconfig
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,18 +22,15 @@ func ratesOf(t *testing.T, text string) (r *Rates, put func(text string)) {
 
 // rates is a config in which merchants, pairs of bid and rate, have rates; 0 is none.
 func rates(pairs ...int) string {
-	list := ""
+	var list []string
 	for i := 0; i < len(pairs); i += 2 {
 		fields := []string{"bid", strconv.Quote(strconv.Itoa(pairs[i]))}
 		if pairs[i+1] > 0 {
 			fields = append(fields, "rate", strconv.Itoa(pairs[i+1]))
 		}
-		if i > 0 {
-			list += ","
-		}
-		list += merchant(fields...)
+		list = append(list, merchant(fields...))
 	}
-	return config("merchants", "["+list+"]")
+	return config("merchants", "["+strings.Join(list, ",")+"]")
 }
 
 // allowed counts how many of n calls a merchant may make now.
@@ -200,7 +198,9 @@ func BenchmarkRates(b *testing.B) {
 			}
 			s := mustDecode(b, rates(pairs...))
 			r := NewRates(func() *Snapshot { return s })
+			r.Allow(1)
 			b.ReportAllocs()
+			b.ResetTimer()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					r.Allow(1)
