@@ -60,6 +60,7 @@ var matrix = map[string]string{
 	"GET /v1/merchants/{bid}/unapplied-payments":                 "app merchant ops",
 	"GET /v1/admin/unapplied-payments":                           "ops",
 	"GET /v1/admin/refunds":                                      "ops",
+	"GET /v1/admin/conflicts":                                    "ops",
 }
 
 // Every call of the contract, by every role, without a key, and with a wrong one.

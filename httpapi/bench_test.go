@@ -12,6 +12,7 @@ import (
 	"github.com/octopay/octopay/lane"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/syncer/conflict"
 	"github.com/octopay/octopay/syncer/mirror"
 )
 
@@ -48,7 +49,7 @@ func BenchmarkServe(b *testing.B) {
 		{"unmatched", "GET", "/nowhere", "", nil},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			api, err := New(Config{Orders: instant{err: bc.err}, Mirror: nowhere{}, Keys: devKeys(), Logger: slog.New(slog.NewJSONHandler(io.Discard, nil))})
+			api, err := New(Config{Orders: instant{err: bc.err}, Mirror: nowhere{}, Conflicts: conflict.NewMemory(1), Keys: devKeys(), Logger: slog.New(slog.NewJSONHandler(io.Discard, nil))})
 			if err != nil {
 				b.Fatal(err)
 			}

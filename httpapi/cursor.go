@@ -40,6 +40,7 @@ const (
 	listOfUnapplied    list = 3 // one merchant's unapplied payments
 	listOfAllUnapplied list = 4
 	listOfAllRefunds   list = 5
+	listOfConflicts    list = 6 // the snowflake is the id of a conflict
 )
 
 // A filter is what selects the rows of a list; limit isn't part of it.

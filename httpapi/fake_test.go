@@ -20,6 +20,7 @@ import (
 	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/syncer/conflict"
 	"github.com/octopay/octopay/syncer/mirror"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -227,14 +228,15 @@ func devKeys() *auth.Keyring {
 // A service is a running API over fakes, and a client whose every request and answer is
 // held to the contract.
 type service struct {
-	t        *testing.T
-	api      *API
-	orders   *fakeOrders
-	url      string
-	client   *http.Client
-	server   *http.Server
-	log      *syncBuffer
-	registry *prometheus.Registry
+	t         *testing.T
+	api       *API
+	orders    *fakeOrders
+	conflicts *conflict.Memory
+	url       string
+	client    *http.Client
+	server    *http.Server
+	log       *syncBuffer
+	registry  *prometheus.Registry
 	// deadlines are those that the connections were given for reading.
 	deadlines *deadlines
 }
@@ -242,9 +244,9 @@ type service struct {
 // start runs an API until the test ends; change may change its Config.
 func start(t *testing.T, change ...func(*Config)) *service {
 	t.Helper()
-	s := &service{t: t, orders: &fakeOrders{journal: map[int64][]schema.Entry{}}, log: &syncBuffer{}, registry: prometheus.NewRegistry(), deadlines: &deadlines{}}
+	s := &service{t: t, orders: &fakeOrders{journal: map[int64][]schema.Entry{}}, conflicts: conflict.NewMemory(8), log: &syncBuffer{}, registry: prometheus.NewRegistry(), deadlines: &deadlines{}}
 	config := Config{
-		Orders: s.orders, Mirror: fakeMirror{s.orders}, Registry: s.registry, Keys: devKeys(),
+		Orders: s.orders, Mirror: fakeMirror{s.orders}, Conflicts: s.conflicts, Registry: s.registry, Keys: devKeys(),
 		Logger: slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {

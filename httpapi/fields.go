@@ -88,15 +88,16 @@ var (
 	flawNameNone = flaw{problem.TooShort, "has an empty name"}
 	flawPairText = flaw{problem.TooLong, "must have at most 256 characters"}
 
-	flawStatus  = flaw{problem.Unsupported, "must be created, paid, partially_refunded, refunded or closed"}
-	flawState   = flaw{problem.Unsupported, "must be open, refunded or voided"}
-	flawRefund  = flaw{problem.Unsupported, "must be accepted, succeeded or failed"}
-	flawInclude = flaw{problem.Unsupported, "can only be journal"}
-	flawTime    = flaw{problem.BadFormat, "must be an RFC 3339 time with an offset; in a URL + is written %2B"}
-	flawLimit   = flaw{problem.BadFormat, "must be decimal digits without sign or leading zero"}
-	flawLimits  = flaw{problem.OutOfRange, "must be 1 to 100"}
-	flawEscape  = flaw{problem.BadFormat, "is not escaped as a URL requires"}
-	flawNoBody  = flaw{problem.Unsupported, "this call takes no body"}
+	flawStatus   = flaw{problem.Unsupported, "must be created, paid, partially_refunded, refunded or closed"}
+	flawState    = flaw{problem.Unsupported, "must be open, refunded or voided"}
+	flawRefund   = flaw{problem.Unsupported, "must be accepted, succeeded or failed"}
+	flawConflict = flaw{problem.Unsupported, "must be out_trade_no or channel_trade_no"}
+	flawInclude  = flaw{problem.Unsupported, "can only be journal"}
+	flawTime     = flaw{problem.BadFormat, "must be an RFC 3339 time with an offset; in a URL + is written %2B"}
+	flawLimit    = flaw{problem.BadFormat, "must be decimal digits without sign or leading zero"}
+	flawLimits   = flaw{problem.OutOfRange, "must be 1 to 100"}
+	flawEscape   = flaw{problem.BadFormat, "is not escaped as a URL requires"}
+	flawNoBody   = flaw{problem.Unsupported, "this call takes no body"}
 )
 
 // parseKey reads a uid or a bid, written in the one canonical way: two spellings of

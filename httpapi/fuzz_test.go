@@ -25,6 +25,7 @@ import (
 	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/syncer/conflict"
 	"github.com/octopay/octopay/syncer/mirror"
 )
 
@@ -93,6 +94,13 @@ func (u understoodMirror) Entries(_ context.Context, q mirror.EntryQuery) (mirro
 	return mirror.EntryPage{}, u.note(askedEntries{q.BID, string(q.Kinds), q.Match != nil, q.Before, q.Limit})
 }
 
+// understoodConflicts is understood as a list of conflicts.
+type understoodConflicts struct{ *understood }
+
+func (u understoodConflicts) List(_ context.Context, q conflict.Query) (conflict.Page, error) {
+	return conflict.Page{}, u.note(q)
+}
+
 // A reader is an API over understood.
 type reader struct {
 	api    *API
@@ -102,7 +110,7 @@ type reader struct {
 func newReader(t testing.TB) *reader {
 	t.Helper()
 	u := &understood{}
-	api, err := New(Config{Orders: u, Mirror: understoodMirror{u}, Keys: devKeys(), Logger: slog.New(slog.DiscardHandler)})
+	api, err := New(Config{Orders: u, Mirror: understoodMirror{u}, Conflicts: understoodConflicts{u}, Keys: devKeys(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -604,6 +612,10 @@ func FuzzPath(f *testing.F) {
 			}
 		case askedEntries:
 			if v.bid != 0 && asked != fmt.Sprintf("/v1/merchants/%d/unapplied-payments", v.bid) || v.bid == 0 && !strings.HasPrefix(asked, "/v1/admin/") {
+				t.Fatalf("%q was understood as %+v", target, v)
+			}
+		case conflict.Query:
+			if asked != "/v1/admin/conflicts" {
 				t.Fatalf("%q was understood as %+v", target, v)
 			}
 		default:

@@ -47,14 +47,15 @@ type Orders interface {
 	List(ctx context.Context, q ordersvc.Query) (ordersvc.Page, error)
 }
 
-// A Config is what an API is made of. Orders, Mirror and Keys are required; the zero value
-// of all else is the default.
+// A Config is what an API is made of. Orders, Mirror, Conflicts and Keys are required; the
+// zero value of all else is the default.
 type Config struct {
-	Orders   Orders
-	Mirror   mirror.Reader
-	Keys     Keys
-	Registry prometheus.Registerer // of the metrics; none are registered without
-	Logger   *slog.Logger          // slog.Default
+	Orders    Orders
+	Mirror    mirror.Reader
+	Conflicts Conflicts
+	Keys      Keys
+	Registry  prometheus.Registerer // of the metrics; none are registered without
+	Logger    *slog.Logger          // slog.Default
 	// WithinRate counts a call of a merchant, and reports whether the merchant's rate
 	// allows it; nil: no merchant has one.
 	WithinRate func(bid int64) bool
@@ -83,8 +84,8 @@ type API struct {
 
 // New makes an API.
 func New(c Config) (*API, error) {
-	if c.Orders == nil || c.Mirror == nil || c.Keys == nil {
-		return nil, errors.New("httpapi: Orders, Mirror and Keys are required")
+	if c.Orders == nil || c.Mirror == nil || c.Conflicts == nil || c.Keys == nil {
+		return nil, errors.New("httpapi: Orders, Mirror, Conflicts and Keys are required")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

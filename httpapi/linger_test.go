@@ -62,7 +62,7 @@ func inFakeTime(t *testing.T, f func(t *testing.T, s *service, p *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{t: t, orders: &fakeOrders{journal: map[int64][]schema.Entry{}}, log: &syncBuffer{}, registry: prometheus.NewRegistry()}
 		log := slog.New(slog.NewJSONHandler(s.log, nil))
-		api, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Keys: devKeys(), Registry: s.registry, Logger: log, LocalHostsOnly: true})
+		api, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Conflicts: s.conflicts, Keys: devKeys(), Registry: s.registry, Logger: log, LocalHostsOnly: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -197,16 +197,19 @@ func TestAFloodOfMadeUpPathsMethodsAndNamesGrowsNoMetrics(t *testing.T) {
 
 func TestTwoAPIsCannotShareARegistry(t *testing.T) {
 	s := start(t)
-	if _, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Keys: devKeys(), Registry: s.registry}); err == nil {
+	if _, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Conflicts: s.conflicts, Keys: devKeys(), Registry: s.registry}); err == nil {
 		t.Error("it would count for the other")
 	}
-	if _, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Keys: devKeys(), Registry: prometheus.NewRegistry()}); err != nil {
+	if _, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Conflicts: s.conflicts, Keys: devKeys(), Registry: prometheus.NewRegistry()}); err != nil {
 		t.Error(err)
 	}
-	if _, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}}); err == nil {
+	if _, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Conflicts: s.conflicts}); err == nil {
 		t.Error("an API without keys")
 	}
-	if _, err := New(Config{Orders: s.orders, Keys: devKeys()}); err == nil {
+	if _, err := New(Config{Orders: s.orders, Conflicts: s.conflicts, Keys: devKeys()}); err == nil {
 		t.Error("an API without a mirror")
+	}
+	if _, err := New(Config{Orders: s.orders, Mirror: fakeMirror{s.orders}, Keys: devKeys()}); err == nil {
+		t.Error("an API without a list of conflicts")
 	}
 }

@@ -46,6 +46,7 @@ func routes() []*route {
 		{pattern: "/v1/merchants/{bid}/unapplied-payments", get: listUnapplied, mayGet: readers},
 		{pattern: "/v1/admin/unapplied-payments", get: listAllUnapplied, mayGet: ops},
 		{pattern: "/v1/admin/refunds", get: listAllRefunds, mayGet: ops},
+		{pattern: "/v1/admin/conflicts", get: listConflicts, mayGet: ops},
 		{pattern: "/openapi.yaml", get: getOpenAPI, mayGet: public},
 	}
 	for _, r := range all {

@@ -47,6 +47,7 @@ func TestAMethodThatAPathDoesNotHaveIs405WithThoseItHas(t *testing.T) {
 		"/v1/merchants/1/unapplied-payments":       "GET, HEAD",
 		"/v1/admin/unapplied-payments":             "GET, HEAD",
 		"/v1/admin/refunds":                        "GET, HEAD",
+		"/v1/admin/conflicts":                      "GET, HEAD",
 		"/openapi.yaml":                            "GET, HEAD",
 	} {
 		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW", "get"} {

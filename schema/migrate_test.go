@@ -108,13 +108,13 @@ func TestMigrateMakesTheTablesOfTheDesign(t *testing.T) {
 		},
 		{
 			m.Database(shardmap.BID, 1),
-			slices.Concat([]string{"dead_letter"}, eachTable("journal"), []string{"mark"}, eachTable("order"), []string{"owner", "progress"}),
+			slices.Concat([]string{"conflict_scan", "dead_letter"}, eachTable("journal"), []string{"mark"}, eachTable("order"), []string{"owner", "payment_reference", "progress"}),
 			map[string][]string{
-				"order":   {"bid,id", "bid,out_trade_no,id", "bid,status,id", "unique id"},
+				"order":   {"bid,id", "bid,out_trade_no,id", "bid,status,id", "unique id", "updated_at,id"},
 				"journal": {"bid,kind,order_id,seq", "bid,recorded_at,order_id,seq", "kind,order_id,seq", "recorded_at,order_id,seq", "ref,kind", "unique order_id,seq"},
 			},
 		},
-		{m.Meta(), []string{"api_key", "api_key_audit", "api_key_version", "database_made", "lease", "payment_config", "shard_map"}, nil},
+		{m.Meta(), []string{"api_key", "api_key_audit", "api_key_version", "conflict", "conflict_order", "database_made", "lease", "payment_config", "shard_map"}, nil},
 	} {
 		if err := schema.Migrate(t.Context(), db, c.place, m.Epoch()); err != nil {
 			t.Fatal(err)
@@ -321,7 +321,7 @@ func TestACutMigrationIsCompletedByTheNext(t *testing.T) {
 	via := open(t, s, proxy.Addr())
 	place := s.Map.Database(shardmap.BID, 8)
 	for _, at := range []string{
-		"CREATE DATABASE", "goose_db_version", "order_0 (", "order_9", "journal_4", "INTO progress", "EXISTS owner", "COMMIT", "INTO owner",
+		"CREATE DATABASE", "goose_db_version", "order_0 (", "order_9", "journal_4", "INTO progress", "EXISTS owner", "order_9 ADD", "EXISTS conflict_scan", "EXISTS payment_reference", "COMMIT", "INTO owner",
 	} {
 		for _, point := range []faultproxy.Point{faultproxy.BeforePacket, faultproxy.AfterReply} {
 			if _, err := db.Exec("DROP DATABASE IF EXISTS `" + place.Schema + "`"); err != nil {
@@ -347,7 +347,7 @@ func TestACutMigrationIsCompletedByTheNext(t *testing.T) {
 			if err != nil {
 				t.Fatalf("after the cut %s %q: %v", point, at, err)
 			}
-			if n := len(tables(t, db, place.Schema)); n != 24 || owner(t, db, place) != "1 bid 8 1" {
+			if n := len(tables(t, db, place.Schema)); n != 26 || owner(t, db, place) != "1 bid 8 1" {
 				t.Errorf("after the cut %s %q: %d tables, owner %q", point, at, n, owner(t, db, place))
 			}
 			if rows := list(t, db, "SELECT CONCAT(id, incarnation, stream_seq) FROM `"+place.Schema+"`.progress"); !slices.Equal(rows, []string{"10"}) {

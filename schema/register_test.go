@@ -71,7 +71,7 @@ func TestUpgradeMakesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := schema.Upgrade(t.Context(), db, place, 2); err != nil || len(tables(t, db, place.Schema)) != 24 || owner(t, db, place) != "1 bid 1 2" {
+	if err := schema.Upgrade(t.Context(), db, place, 2); err != nil || len(tables(t, db, place.Schema)) != 26 || owner(t, db, place) != "1 bid 1 2" {
 		t.Errorf("%v: %d tables, owner %s", err, len(tables(t, db, place.Schema)), owner(t, db, place))
 	}
 	if err := schema.Upgrade(t.Context(), db, place, 1); !errors.Is(err, schema.ErrOldMap) {
@@ -223,7 +223,7 @@ func TestACutFoundingIsCompletedByTheNext(t *testing.T) {
 	proxy := faultproxy.New(t, s.Server("uid-a").Address())
 	via := open(t, s, proxy.Addr())
 	meta, made := s.Map.Meta(), s.Map.Databases(shardmap.UID)
-	for _, at := range []string{"CREATE DATABASE", "goose_db_version", "EXISTS lease", "EXISTS shard_map", "EXISTS database_made", "EXISTS api_key ", "EXISTS api_key_version", "INTO api_key_version", "EXISTS api_key_audit", "EXISTS payment_config", "INTO `" + meta.Schema, "INTO lease", "SELECT until_ms", "COMMIT"} {
+	for _, at := range []string{"CREATE DATABASE", "goose_db_version", "EXISTS lease", "EXISTS shard_map", "EXISTS database_made", "EXISTS api_key ", "EXISTS api_key_version", "INTO api_key_version", "EXISTS api_key_audit", "EXISTS payment_config", "EXISTS conflict ", "EXISTS conflict_order", "INTO `" + meta.Schema, "INTO lease", "SELECT until_ms", "COMMIT"} {
 		for _, point := range []faultproxy.Point{faultproxy.BeforePacket, faultproxy.AfterReply} {
 			if _, err := db.Exec("DROP DATABASE IF EXISTS `" + meta.Schema + "`"); err != nil {
 				t.Fatal(err)
@@ -253,7 +253,7 @@ func TestACutFoundingIsCompletedByTheNext(t *testing.T) {
 			if r := register(t, db, meta); err != nil || !r.Opened || !r.Complete || len(r.Made) != 9 || opens(t, db, meta) != "300" {
 				t.Errorf("after the cut %s %q: %v, %+v, in %s s", point, at, err, r, opens(t, db, meta))
 			}
-			if got := tables(t, db, meta.Schema); !slices.Equal(got, []string{"api_key", "api_key_audit", "api_key_version", "database_made", "lease", "payment_config", "shard_map"}) {
+			if got := tables(t, db, meta.Schema); !slices.Equal(got, []string{"api_key", "api_key_audit", "api_key_version", "conflict", "conflict_order", "database_made", "lease", "payment_config", "shard_map"}) {
 				t.Errorf("after the cut %s %q: %v", point, at, got)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/apply"
+	"github.com/octopay/octopay/syncer/conflict"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -22,11 +23,14 @@ var (
 		"Rows of the truth that were deleted by hand; the mirror keeps them.", []string{"server"}, nil)
 )
 
-// metrics are those of all collectors and appliers of this process.
+// metrics are those of all collectors, appliers and scans of this process.
 type metrics struct {
 	c          Config
 	collectors map[string]*collectorMetrics
 	appliers   map[string]*applierMetrics
+	conflicts  [2]*prometheus.CounterVec // found, unlisted; by kind
+	scanned    *prometheus.CounterVec
+	scanUntil  *prometheus.GaugeVec
 	loops      *prometheus.GaugeVec
 	stalls     *prometheus.CounterVec
 	dropped    *prometheus.GaugeVec
@@ -140,13 +144,47 @@ func newMetrics(c Config) *metrics {
 			skipped: skipped.WithLabelValues(d.Schema), letters: letters.WithLabelValues(d.Schema),
 		}
 	}
+	for i, of := range []struct{ name, help string }{
+		{"octopay_conflicts_found_total", "Numbers of which this process found that two orders share them."},
+		{"octopay_conflicts_unlisted_total", "Pairs of orders that share a number and are not listed, since too many are. An alarm: stays 0."},
+	} {
+		m.conflicts[i] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: of.name, Help: of.help}, []string{"kind"})
+		for _, kind := range conflict.Kinds {
+			m.conflicts[i].WithLabelValues(kind.String()) // they are 0, not absent
+		}
+		m.all = append(m.all, m.conflicts[i])
+	}
+	m.scanned = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "octopay_conflict_scan_rows_total", Help: "Rows that scans for conflicts examined."}, []string{"database"})
+	m.scanUntil = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "octopay_conflict_scan_until_seconds",
+		Help: "Time, in seconds since 1970, before which all rows were examined for conflicts; told by the process that scans."}, []string{"database"})
+	m.all = append(m.all, m.scanned, m.scanUntil)
 	m.stalls = counter("stalls_total", "How often a collector or applier was started anew because nothing came though there was more.", "part")
-	m.loops = gauge("part_running", "1 while a collector or applier of this process runs.", "part")
+	m.loops = gauge("part_running", "1 while a collector, an applier or a scan for conflicts of this process runs.", "part")
 	return m
 }
 
 func (m *metrics) collector(server string) *collectorMetrics { return m.collectors[server] }
 func (m *metrics) applier(schema string) *applierMetrics     { return m.appliers[schema] }
+
+// A scanMetrics is those of one database.
+type scanMetrics struct {
+	m        *metrics
+	database string
+}
+
+func (m *metrics) scan(schema string) scanMetrics { return scanMetrics{m, schema} }
+
+func (s scanMetrics) observe(r conflict.Report) {
+	for _, kind := range conflict.Kinds {
+		s.m.conflicts[0].WithLabelValues(kind.String()).Add(float64(r.Added.New[kind]))
+		s.m.conflicts[1].WithLabelValues(kind.String()).Add(float64(r.Added.Unlisted[kind]))
+	}
+	s.m.scanned.WithLabelValues(s.database).Add(float64(r.Rows))
+	s.m.scanUntil.WithLabelValues(s.database).Set(float64(r.Until) / 1000)
+}
+
+// stopped says that this process doesn't scan any more: another one tells how far it is.
+func (s scanMetrics) stopped() { s.m.scanUntil.DeleteLabelValues(s.database) }
 
 func (m *metrics) state(part string, running bool) {
 	v := 0.0

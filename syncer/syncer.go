@@ -1,19 +1,19 @@
 // Package syncer keeps the mirror: it collects what the uid servers commit, publishes
 // it to the stream, and applies the stream to the merchant databases.
 //
-//	uid server -> source -> collector -> stream -> applier -> bid database
-//	              binlog,                NATS      (one each)
+//	uid server -> source -> collector -> stream -> applier -> bid database -> scan for
+//	              binlog,                NATS      (one each)                 conflicts
 //	              or tap
 //
 // It decides where a collector begins, when a mark is true, and who runs: one
-// collector for each uid server and one applier for each bid database, each under a
-// lease. Two of a kind at once do no harm; the lease only saves work. A row is stored
+// collector for each uid server, and one applier and one scan for each bid database, each
+// under a lease. Two of a kind at once do no harm; the lease only saves work. A row is stored
 // in the stream before its server's mark moves past it, and a database keeps its
 // place in the stream in the transaction of the rows. So nothing here has a state of
 // its own, and any of it may be killed at any time.
 //
 // It leaves to its parts: source what is read, stream how it travels, apply what
-// becomes of it in a database, mirror how it is read.
+// becomes of it in a database, mirror how it is read, conflict what orders must not share.
 package syncer
 
 import (
@@ -31,6 +31,8 @@ import (
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer/apply"
 	"github.com/octopay/octopay/syncer/binlog"
+	"github.com/octopay/octopay/syncer/conflict"
+	"github.com/octopay/octopay/syncer/mirror"
 	"github.com/octopay/octopay/syncer/source"
 	"github.com/octopay/octopay/syncer/stream"
 	"golang.org/x/sync/errgroup"
@@ -58,11 +60,15 @@ type Config struct {
 	Sources map[string]source.Source // of each server with uid databases, by name
 	Targets []apply.Target           // of each bid database, in order
 	Stream  *stream.Stream
-	Leaser  Leaser       // nil: Alone
-	Log     *slog.Logger // nil: slog.Default
+	// News and Conflicts are what scans for conflicts read, and where they keep what they
+	// find; nil: nothing is scanned.
+	News      mirror.Follower
+	Conflicts conflict.Table
+	Leaser    Leaser       // nil: Alone
+	Log       *slog.Logger // nil: slog.Default
 }
 
-// A Service runs the mirror's collectors and appliers. It is a prometheus.Collector.
+// A Service runs the mirror's collectors, appliers and scans. It is a prometheus.Collector.
 type Service struct {
 	c       Config
 	metrics *metrics
@@ -117,7 +123,10 @@ func OnMariaDB(c *cluster.Cluster, nc *nats.Conn, config MariaDBConfig) (_ *Serv
 	if err != nil {
 		return nil, err
 	}
-	parts := Config{Map: c.Map(), Sources: map[string]source.Source{}, Stream: st, Leaser: config.Leaser, Log: config.Log}
+	parts := Config{
+		Map: c.Map(), Sources: map[string]source.Source{}, Stream: st, Leaser: config.Leaser, Log: config.Log,
+		News: mirror.NewSQL(c), Conflicts: conflict.NewSQL(c),
+	}
 	var closers []func() error
 	defer func() {
 		if err != nil {
@@ -156,7 +165,7 @@ func closeAll(closers []func() error) error {
 	return errors.Join(errs...)
 }
 
-// Run runs all collectors and appliers until ctx ends. What fails is tried again for
+// Run runs all collectors, appliers and scans until ctx ends. What fails is tried again for
 // ever, and said once. It returns nil when all have stopped.
 func (s *Service) Run(ctx context.Context) error {
 	var g errgroup.Group
@@ -186,6 +195,20 @@ func (s *Service) Run(ctx context.Context) error {
 			})
 			return nil
 		})
+	}
+	if s.c.Conflicts != nil && s.c.News != nil {
+		for _, t := range s.c.Targets {
+			place := t.Place()
+			m := s.metrics.scan(place.Schema)
+			scan := &conflict.Scan{Database: place.Number, News: s.c.News, Table: s.c.Conflicts, Observe: m.observe}
+			g.Go(func() error {
+				s.keep(ctx, "conflicts/"+place.Schema, nil, func(ctx context.Context) error {
+					defer m.stopped()
+					return scan.Run(ctx)
+				})
+				return nil
+			})
+		}
 	}
 	return g.Wait()
 }

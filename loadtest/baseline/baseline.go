@@ -36,6 +36,7 @@ import (
 	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/lease"
 	"github.com/octopay/octopay/shardmap"
+	"github.com/octopay/octopay/syncer/conflict"
 	"github.com/octopay/octopay/syncer/mirror"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -174,6 +175,7 @@ func awaited(ctx context.Context, is func() bool) error {
 func front(ctx context.Context, addr string, c httpapi.Config, log *slog.Logger) error {
 	// Metrics are kept, as orderd does, since they cost something.
 	c.Registry, c.Logger = prometheus.NewRegistry(), log
+	c.Conflicts = conflict.NewMemory(1) // no part of what is compared
 	api, err := httpapi.New(c)
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/services/internal/front"
 	"github.com/octopay/octopay/shardmap"
+	"github.com/octopay/octopay/syncer/conflict"
 	"github.com/octopay/octopay/syncer/mirror"
 )
 
@@ -90,7 +91,7 @@ func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
 		program.Registry.MustRegister(config)
 		store := mysqlstore.New(databases)
 		f := front.Front{
-			Shards: databases.Map, Store: store, Mirror: mirror.NewSQL(databases), Keys: keys,
+			Shards: databases.Map, Store: store, Mirror: mirror.NewSQL(databases), Conflicts: conflict.NewSQL(databases), Keys: keys,
 			Leases:     lease.NewSQL(databases.Meta()),
 			Policy:     func(bid int64, currency string) error { return config.Snapshot().AllowCreate(bid, currency) },
 			WithinRate: payconfig.NewRates(config.Snapshot).Allow,

@@ -17,6 +17,7 @@ import (
 	"github.com/octopay/octopay/shardmap"
 	"github.com/octopay/octopay/syncer"
 	"github.com/octopay/octopay/syncer/apply"
+	"github.com/octopay/octopay/syncer/conflict"
 	"github.com/octopay/octopay/syncer/mirror"
 	"github.com/octopay/octopay/syncer/source"
 	"github.com/octopay/octopay/syncer/stream"
@@ -25,10 +26,11 @@ import (
 
 // An engine is what keeps the orders and their mirror.
 type engine struct {
-	shards func() *shardmap.Map
-	store  ordersvc.Store
-	reader mirror.Reader
-	leases lease.Table
+	shards    func() *shardmap.Map
+	store     ordersvc.Store
+	reader    mirror.Reader
+	conflicts conflict.Table
+	leases    lease.Table
 	// available says whether a uid database can be written; nil: always.
 	available func(database int) error
 	parts     []boot.Part // that look after it while it is used
@@ -54,8 +56,9 @@ func startMemory() (engine, error) {
 	})
 	commits = tap.New(store.Now)
 	copies := mirror.NewMemory(shards)
+	conflicts := conflict.NewMemory(shards.Size())
 	return engine{
-		shards: func() *shardmap.Map { return shards }, store: store, reader: copies, leases: lease.NewMemory(time.Now),
+		shards: func() *shardmap.Map { return shards }, store: store, reader: copies, conflicts: conflicts, leases: lease.NewMemory(time.Now),
 		mirror: func(nc *nats.Conn, p *boot.Program) (*syncer.Service, error) {
 			st, err := stream.New(nc, shards.Prefix(), stream.Config{MaxBytes: streamBytes})
 			if err != nil {
@@ -66,7 +69,7 @@ func startMemory() (engine, error) {
 				targets = append(targets, copies.Target(d))
 			}
 			return syncer.New(syncer.Config{
-				Map: shards, Sources: map[string]source.Source{server: commits}, Targets: targets, Stream: st, Log: p.Log,
+				Map: shards, Sources: map[string]source.Source{server: commits}, Targets: targets, Stream: st, News: copies, Conflicts: conflicts, Log: p.Log,
 			})
 		},
 		close: func() error { return nil },
@@ -86,7 +89,7 @@ func startMariaDB(ctx context.Context, dir string, p *boot.Program) (engine, err
 	p.Registry.MustRegister(databases)
 	store := mysqlstore.New(databases)
 	return engine{
-		shards: databases.Map, store: store, reader: mirror.NewSQL(databases), leases: lease.NewSQL(databases.Meta()),
+		shards: databases.Map, store: store, reader: mirror.NewSQL(databases), conflicts: conflict.NewSQL(databases), leases: lease.NewSQL(databases.Meta()),
 		available: func(n int) error { return databases.Database(shardmap.UID, n).Writable() },
 		parts:     []boot.Part{p.Handles(databases)},
 		mirror: func(nc *nats.Conn, p *boot.Program) (*syncer.Service, error) {

@@ -144,7 +144,7 @@ func serve(ctx context.Context, o options, program *boot.Program, serving func(n
 	keys, _ := auth.Development(true) // parse lets only loopback addresses pass
 	address := make(chan net.Addr, 1)
 	f := front.Front{
-		Shards: e.shards, Store: e.store, Mirror: e.reader, Leases: e.leases, Keys: keys, Available: e.available,
+		Shards: e.shards, Store: e.store, Mirror: e.reader, Conflicts: e.conflicts, Leases: e.leases, Keys: keys, Available: e.available,
 		Ready: program.Ready, Registry: program.Registry, Log: program.Log,
 		Addr: o.addr, Grace: 13 * time.Second, LocalHostsOnly: true, Serving: func(a net.Addr) { address <- a },
 	}

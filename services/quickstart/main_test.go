@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
@@ -210,6 +211,58 @@ func TestTheThreeCurlsWorkAsPrinted(t *testing.T) {
 	s.end()
 	if strings.Contains(s.log.String(), "not found") {
 		t.Errorf("before it is ready it warns of what it hasn't made yet:\n%s", s.log)
+	}
+}
+
+// Money that is booked twice, a refund that failed, a number of two buyers: all of it is
+// listed, from a mirror in memory.
+func TestWhatIsOwedIsListed(t *testing.T) {
+	s := startIt(t)
+	call := func(method, path, key, body string, want int) map[string]any {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, s.base+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body == "" {
+			req.Body = http.NoBody
+		} else {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		resp, text := do(t, req)
+		var v map[string]any
+		if err := json.Unmarshal([]byte(text), &v); err != nil || resp.StatusCode != want {
+			t.Fatalf("%s %s: %d, want %d: %s", method, path, resp.StatusCode, want, text)
+		}
+		return v
+	}
+	create := func(uid string) string {
+		t.Helper()
+		order := `{"uid":"` + uid + `","bid":"1001","out_trade_no":"N","amount":100,"currency":"CNY","subject":"s"}`
+		return "/v1/orders/" + call("POST", "/v1/orders", "dev-app", order, 201)["order_id"].(string)
+	}
+	pay := func(order, number string, want int) {
+		t.Helper()
+		call("POST", order+"/pay", "dev-channel", `{"channel":"wechat","channel_trade_no":"`+number+`","amount":100,"currency":"CNY"}`, want)
+	}
+	one, two := create("1"), create("2")
+	pay(one, "A", 200)
+	pay(two, "B", 200)
+	pay(two, "A", 409) // the other order's payment
+	call("POST", one+"/refunds", "dev-app", `{"out_refund_no":"R","amount":40}`, 201)
+	call("POST", one+"/refunds/R/result", "dev-channel", `{"result":"failed"}`, 200)
+	for _, list := range []struct {
+		path, key string
+		rows      int
+	}{
+		{"/v1/merchants/1001/unapplied-payments?state=open", "dev-merchant-1001", 1},
+		{"/v1/admin/unapplied-payments", "dev-ops", 1},
+		{"/v1/admin/refunds?status=failed", "dev-ops", 1},
+		{"/v1/admin/conflicts", "dev-ops", 2},
+		{"/v1/admin/conflicts?kind=channel_trade_no", "dev-ops", 1},
+	} {
+		eventually.True(t, list.path, func() bool { return len(call("GET", list.path, list.key, "", 200)["data"].([]any)) == list.rows })
 	}
 }
 

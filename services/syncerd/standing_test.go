@@ -128,13 +128,14 @@ func TestReadinessNamesWhatStandsStill(t *testing.T) {
 	}
 	for n := range stack.Map.Size() {
 		want["applier/"+place(n+1)] = "unavailable"
+		want["conflicts/"+place(n+1)] = "unavailable"
 	}
 	check("appliers whose server is away", want)
 	// Without the broker nothing goes on.
 	if err := stack.Server("nats").Kill(); err != nil {
 		t.Fatal(err)
 	}
-	parts := stack.Map.Size() + 2
+	parts := 2*stack.Map.Size() + 2
 	eventually.True(t, "it isn't ready", func() bool {
 		s := readyz()
 		return s.code == 503 && s.Status == "unavailable" && len(s.Standing) == parts

@@ -24,17 +24,18 @@ import (
 
 // A Front is what it is made of. What isn't said to be optional is required.
 type Front struct {
-	Shards   func() *shardmap.Map // the map in use
-	Store    ordersvc.Store
-	Mirror   mirror.Reader
-	Keys     httpapi.Keys
-	Leases   lease.Table
-	Ready    *boot.Readiness
-	Registry *prometheus.Registry
-	Log      *slog.Logger
-	Addr     string        // to listen at
-	Grace    time.Duration // for requests under way when it ends
-	AtOnce   int           // transactions in flight on one server, see ordersvc.Config
+	Shards    func() *shardmap.Map // the map in use
+	Store     ordersvc.Store
+	Mirror    mirror.Reader
+	Conflicts httpapi.Conflicts
+	Keys      httpapi.Keys
+	Leases    lease.Table
+	Ready     *boot.Readiness
+	Registry  *prometheus.Registry
+	Log       *slog.Logger
+	Addr      string        // to listen at
+	Grace     time.Duration // for requests under way when it ends
+	AtOnce    int           // transactions in flight on one server, see ordersvc.Config
 	// Available returns why a uid database takes no writes now, see ordersvc.Config; nil:
 	// they all do.
 	Available func(database int) error
@@ -74,7 +75,7 @@ func (f Front) Run(ctx context.Context) error {
 		},
 	})
 	api, err := httpapi.New(httpapi.Config{
-		Orders: service, Mirror: f.Mirror, Keys: f.Keys, Registry: f.Registry, Logger: f.Log, LocalHostsOnly: f.LocalHostsOnly,
+		Orders: service, Mirror: f.Mirror, Conflicts: f.Conflicts, Keys: f.Keys, Registry: f.Registry, Logger: f.Log, LocalHostsOnly: f.LocalHostsOnly,
 		WithinRate: f.WithinRate, TrustedProxies: f.TrustedProxies,
 	})
 	if err != nil {

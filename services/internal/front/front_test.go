@@ -23,6 +23,7 @@ import (
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/services/internal/front"
 	"github.com/octopay/octopay/shardmap"
+	"github.com/octopay/octopay/syncer/conflict"
 	"github.com/octopay/octopay/syncer/mirror"
 )
 
@@ -70,7 +71,7 @@ func start(t *testing.T, store ordersvc.Store, leases lease.Table) (base string,
 	program := boot.NewProgram(slog.New(slog.NewJSONHandler(listening, nil)), boot.Shared{})
 	served := make(chan net.Addr, 1)
 	f := front.Front{
-		Shards: func() *shardmap.Map { return shards(t) }, Store: store, Mirror: mirror.NewMemory(shards(t)), Leases: leases, Keys: keys,
+		Shards: func() *shardmap.Map { return shards(t) }, Store: store, Mirror: mirror.NewMemory(shards(t)), Conflicts: conflict.NewMemory(8), Leases: leases, Keys: keys,
 		Ready: program.Ready, Registry: program.Registry, Log: program.Log, Addr: "127.0.0.1:0", Grace: eventually.Patience,
 		Serving: func(a net.Addr) { served <- a },
 	}
@@ -200,7 +201,7 @@ func TestAPortInUseCostsNoWorkerNumber(t *testing.T) {
 	keys, _ := auth.Development(true)
 	program := boot.NewProgram(slog.New(slog.DiscardHandler), boot.Shared{})
 	f := front.Front{
-		Shards: func() *shardmap.Map { return shards(t) }, Store: memstore.New(memstore.Config{}), Mirror: mirror.NewMemory(shards(t)), Leases: table, Keys: keys,
+		Shards: func() *shardmap.Map { return shards(t) }, Store: memstore.New(memstore.Config{}), Mirror: mirror.NewMemory(shards(t)), Conflicts: conflict.NewMemory(8), Leases: table, Keys: keys,
 		Ready: program.Ready, Registry: program.Registry, Log: program.Log, Addr: strings.TrimPrefix(base, "http://"),
 	}
 	if err := f.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "address already in use") {

@@ -1,0 +1,21 @@
+package mirror
+
+import (
+	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/schema"
+)
+
+// KeysText returns the statement that reads the positions of a list of entries.
+func KeysText(db *cluster.Database, tables []int, index string, q EntryQuery, before Position, most int) (string, []any) {
+	return (&sqlShelf{db: db, tables: tables, index: index}).keysText(&q, before, most)
+}
+
+// AllTables are the numbers of the tables of a database.
+var AllTables = allTables
+
+// NewsTexts returns the statements that read what was stamped since.
+func NewsTexts(schemaName string, reach Reach, until schema.Millis, most int) (orders, entries string, ordersArgs, entriesArgs []any) {
+	orders, ordersArgs = newOrdersOf(schemaName, &reach, until, most)
+	entries, entriesArgs = newEntriesOf(schemaName, &reach, until, most)
+	return orders, entries, ordersArgs, entriesArgs
+}
