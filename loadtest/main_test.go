@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/octopay/octopay/internal/command"
 	"github.com/octopay/octopay/loadtest/report"
+	"github.com/octopay/octopay/loadtest/traffic/traffictest"
 	"github.com/octopay/octopay/shardmap"
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -188,6 +190,25 @@ func TestTheDefaultIsAStackOfItsOwn(t *testing.T) {
 	left, err := os.ReadDir(temp)
 	if err != nil || len(left) > 0 {
 		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+// What was under way when the warm-up ended may be stored, and nobody knows: it is told to
+// the checker, of a batch each order.
+func TestWhatTheWarmUpLeftOpenIsCounted(t *testing.T) {
+	const connections, size = 4, 5
+	s := traffictest.New(t, func(c traffictest.Call) {
+		if c.N < 20 {
+			c.Serve()
+			return
+		}
+		<-c.R.Context().Done()
+	})
+	dir := t.TempDir()
+	code, stdout, stderr := do(t, "--url", s.URL, "--closed", fmt.Sprint(connections), "--duration", "1s", "--warmup", "1s", "--scenario", "batch", "--batch-size", fmt.Sprint(size), "--out", dir)
+	r := document(t, dir).Runs[0]
+	if code != exitInvalid || r.Cut != connections || r.UnsettledBefore != connections*size || r.Unsettled() != 2*connections*size || r.PerRequest != size {
+		t.Errorf("exit code %d; cut off %d, before that %d, in all %d\n%s%s", code, r.Cut, r.UnsettledBefore, r.Unsettled(), stdout, stderr)
 	}
 }
 

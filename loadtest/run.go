@@ -80,7 +80,7 @@ func (r runCmd) Run(ctx context.Context, c console) (err error) {
 		return err
 	}
 	acks, plans = append(acks, more...), append(plans, plan)
-	one.UnsettledBefore = warm.Unsettled()
+	one.UnsettledBefore += warm.Unsettled()   // the closed loop has set its own
 	if s.cluster != nil && ctx.Err() == nil { // who ended it doesn't want to wait for that
 		c.say("comparing what is stored with %s", count(int64(len(acks)), "acknowledgement", "acknowledgements"))
 		config := check.Config{Mirror: s.mirror, Within: r.MirrorWithin, Since: d.Started, Say: c.line, CaughtUp: caughtUp(record, &one, acks[known:])}

@@ -277,8 +277,9 @@ func (a *auditor) step(ctx context.Context, w *walk) {
 		w.failed = true
 		a.whole(w.place(), at, fmt.Sprintf("%s could not be checked: %v", at, dberr.Clean(err)))
 	}
-	position, _ := a.position()
-	a.gauge.tell(time.Now(), &a.sum, position)
+	if position, all := a.position(); !all {
+		a.gauge.tell(time.Now(), &a.sum, position)
+	}
 }
 
 func (w *walk) place() string { return w.db.Place().String() }
