@@ -86,4 +86,11 @@ var loads = []twin{
 		without: "",
 		pkg:     "loadtest/openloop", test: "TestABatchIsCountedByItsOrders", says: "orders are unsettled, want", fast: true,
 	},
+	{
+		guard:   "what a warm-up left open may be stored",
+		file:    "loadtest/run.go",
+		with:    "one.UnsettledBefore += warm.Unsettled()",
+		without: "one.UnsettledBefore = warm.Unsettled()",
+		pkg:     "loadtest", test: "TestWhatTheWarmUpLeftOpenIsCounted", says: "before that 0", fast: true,
+	},
 }
