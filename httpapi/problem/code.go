@@ -112,7 +112,7 @@ var table = [Codes]struct {
 		"The order's amount is another. The money that came is kept as an unapplied payment, to be refunded or voided."},
 	{"refund_exceeds_paid", 422, "The refund is too large", "It is more than what is left of the payment. Nothing was written."},
 	{"rate_limited", 429, "The merchant is over its rate",
-		"The merchant makes more calls than its rate allows. Nothing was written. Repeat the same request after Retry-After, and send fewer at once."},
+		"The merchant makes more calls than its rate allows. Nothing was written. Repeat the same request after Retry-After, and send fewer at once; of a batch, seconds later, only the orders that were refused."},
 	{"internal", 500, "An internal error", "Whether anything was written isn't known. Repeating the same request is safe and settles it."},
 	{"overloaded", 503, "Too busy", "Nothing was written. Repeat the same request after Retry-After."},
 	{"shard_unavailable", 503, "A part of the data is away", "Nothing was written. Repeat the same request after Retry-After."},
