@@ -6,9 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,11 +35,15 @@ type Certificate struct {
 }
 
 // LoadCertificate reads the certificate of two files, PEM. What is wrong with them is an
-// error that names the setting.
+// error that names the setting. One that has ended is used, since there is no other, and
+// the log says so.
 func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
 	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log}
 	if _, err := c.read(); err != nil {
-		return nil, fmt.Errorf("config: %w", err)
+		return nil, err
+	}
+	if ends := c.force.Load().Leaf.NotAfter; time.Now().After(ends) {
+		log.Warn("the certificate has ended, clients will refuse it", "ends", ends)
 	}
 	return c, nil
 }
@@ -95,11 +97,11 @@ func (c *Certificate) look() {
 // read reads the files, and takes over what they hold if it is good. It reports whether
 // that is new.
 func (c *Certificate) read() (fresh bool, err error) {
-	chain, err := readPEM("tls_cert_file", c.certFile)
+	chain, err := readFile("tls_cert_file", c.certFile, pemMax)
 	if err != nil {
 		return false, err
 	}
-	key, err := readPEM("tls_key_file", c.keyFile)
+	key, err := readFile("tls_key_file", c.keyFile, pemMax)
 	if err != nil {
 		return false, err
 	}
@@ -113,29 +115,14 @@ func (c *Certificate) read() (fresh bool, err error) {
 	}
 	pair, err := tls.X509KeyPair(chain, key)
 	if err != nil {
-		return false, fmt.Errorf("tls_cert_file and tls_key_file are no pair of a certificate and its key: %w", err)
+		return false, fmt.Errorf("config: tls_cert_file and tls_key_file are no pair of a certificate and its key: %w", err)
 	}
-	if old := c.force.Load(); old != nil && time.Now().After(pair.Leaf.NotAfter) && pair.Leaf.NotAfter.Before(old.Leaf.NotAfter) {
-		return false, errors.New("tls_cert_file has a certificate that has ended, before the one in use")
+	if c.force.Load() != nil && time.Now().After(pair.Leaf.NotAfter) {
+		return false, errors.New("config: tls_cert_file has a certificate that has ended")
 	}
 	c.taken = digest
 	c.force.Store(&pair)
 	return true, nil
-}
-
-func readPEM(setting, file string) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", setting, err)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, pemMax+1))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("%s: %w", setting, err)
-	}
-	if len(text) > pemMax {
-		return nil, fmt.Errorf("%s: the file is larger than %d bytes", setting, pemMax)
-	}
-	return text, nil
 }
 
 var certificateEnd = prometheus.NewDesc("octopay_tls_certificate_end_timestamp_seconds", "When the certificate in use ends.", nil, nil)
