@@ -15,6 +15,11 @@ const (
 
 	// goodFor is how long keys are good after they were last read.
 	goodFor = time.Hour
+
+	// stillMax is how long ago a keyring asked last, whatever came of it, when it must have
+	// stood still: with its whole process, for it asks every two seconds. It then knows
+	// nothing of what was revoked meanwhile.
+	stillMax = 10 * time.Second
 )
 
 // A Keyring holds all keys in memory. It is safe for concurrent use. The zero value knows
@@ -26,7 +31,8 @@ type Keyring struct {
 	log     *slog.Logger
 	read    func(ctx context.Context, known int64, whole bool) (reading, error) // see Store.read; nil: see Development
 
-	snapshot     atomic.Pointer[snapshot] // nil: none was read
+	snapshot     atomic.Pointer[snapshot]  // nil: none was read
+	asked        atomic.Pointer[time.Time] // when the last question began that is over; nil: none is
 	refused      refusals
 	failures     atomic.Int64 // refreshes that failed
 	saveFailures atomic.Int64 // writes of the file that failed
@@ -63,12 +69,19 @@ type entry struct {
 // now returns the meta database's time at t of our clock.
 func (s *snapshot) now(t time.Time) time.Time { return s.readAt.Add(t.Sub(s.sentAt)) }
 
+// stood reports whether the keyring stood still at t of our clock.
+func (k *Keyring) stood(t time.Time) bool {
+	asked := k.asked.Load()
+	return asked != nil && t.Sub(*asked) >= stillMax
+}
+
 // Verify returns whose key a text is. See VerifyAt.
 func (k *Keyring) Verify(text string) (Key, error) { return k.VerifyAt(time.Now(), text) }
 
 // VerifyAt returns whose key a text is at a time: the caller's, with its monotonic
 // clock. It returns ErrUnauthenticated for one that is none, and ErrUnavailable for one
-// that could be, while nobody can say so. It asks nobody and allocates nothing. How long it takes
+// that could be, while nobody can say so: the keys are too old, or this process stood still,
+// and has yet to ask what was revoked meanwhile. It asks nobody and allocates nothing. How long it takes
 // says nothing about the secret.
 func (k *Keyring) VerifyAt(t time.Time, text string) (Key, error) {
 	id, ok := idOf(text)
@@ -77,7 +90,7 @@ func (k *Keyring) VerifyAt(t time.Time, text string) (Key, error) {
 		return Key{}, ErrUnauthenticated
 	}
 	s := k.snapshot.Load()
-	if s == nil || s.tooOld(t) {
+	if s == nil || s.tooOld(t) || k.stood(t) {
 		k.refused[unavailable].Add(1)
 		return Key{}, ErrUnavailable
 	}

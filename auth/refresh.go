@@ -69,7 +69,9 @@ func (k *Keyring) Run(ctx context.Context) error {
 	var said time.Time // when the fault that lasts was logged last
 	var saved *snapshot
 	for first := true; ; first = false {
-		err := k.refresh(ctx, time.Now())
+		began := time.Now()
+		err := k.refresh(ctx, began)
+		k.asked.Store(&began)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()

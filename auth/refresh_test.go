@@ -25,7 +25,8 @@ type metaDB struct {
 	version int64
 	rows    []row
 	away    bool
-	wholes  int // reads of all keys
+	still   time.Duration // before it answers: of what it knew when it was asked
+	wholes  int           // reads of all keys
 	asked   int
 }
 
@@ -48,6 +49,11 @@ func (m *metaDB) read(_ context.Context, known int64, whole bool) (reading, erro
 			}
 		}
 	}
+	still := m.still
+	m.still = 0
+	m.mu.Unlock()
+	time.Sleep(still)
+	m.mu.Lock()
 	return r, nil
 }
 
@@ -97,6 +103,43 @@ func begin(t *testing.T, k *Keyring) (stop func()) {
 func newKeyring(m *metaDB, file string) (*Keyring, *bytes.Buffer) {
 	log := &bytes.Buffer{}
 	return &Keyring{read: m.read, file: file, schema: "octopay_meta", log: slog.New(slog.NewTextHandler(log, nil))}, log
+}
+
+// A process that was stopped, in the middle of its question, obeys no key when it goes on
+// until it has asked what was revoked meanwhile. A meta database that is away is no reason.
+func TestAProcessThatStoodStillAsksBeforeItObeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &metaDB{}
+		k, _ := newKeyring(m, "")
+		begin(t, k)
+		r, text := aRow(App)
+		m.change(true, func() { m.rows = append(m.rows, r) })
+		time.Sleep(3 * time.Second)
+		m.change(false, func() { m.away = true })
+		time.Sleep(time.Minute)
+		if _, err := k.Verify(text); err != nil {
+			t.Fatalf("while the meta database is away: %v", err)
+		}
+		m.change(false, func() { m.away, m.still = false, 20*time.Second })
+		time.Sleep(3 * time.Second) // it asks, and gets the answer when it goes on
+		m.change(true, func() { m.rows[0].RevokedAt = time.Now().UnixMilli() })
+		if _, err := k.Verify(text); err != nil {
+			t.Fatalf("stopped for a moment: %v", err)
+		}
+		time.Sleep(15 * time.Second)
+		if _, err := k.Verify(text); !errors.Is(err, ErrUnavailable) {
+			t.Fatalf("stopped: %v, want %v", err, ErrUnavailable)
+		}
+		for range 100 {
+			time.Sleep(50 * time.Millisecond)
+			if _, err := k.Verify(text); err == nil {
+				t.Fatal("a revoked key was obeyed after the process had stood still")
+			}
+		}
+		if _, err := k.Verify(text); !errors.Is(err, ErrUnauthenticated) {
+			t.Fatalf("when it has asked: %v", err)
+		}
+	})
 }
 
 // A key that is made works, and one that is revoked is refused, within five seconds of

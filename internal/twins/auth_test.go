@@ -85,4 +85,11 @@ var keys = []twin{
 		without: "if false {",
 		pkg:     "auth", test: "TestMoreKeysThanAKeyringHolds", says: "error <nil>",
 	},
+	{
+		guard:   "a process that stood still asks before it obeys a key",
+		file:    "auth/keyring.go",
+		with:    " || k.stood(t) {",
+		without: " {",
+		pkg:     "auth", test: "TestAProcessThatStoodStillAsksBeforeItObeys", says: "stopped: <nil>, want", fast: true,
+	},
 }
