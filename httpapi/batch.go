@@ -53,9 +53,7 @@ func createBatch(c *call) error {
 			items[i].err = c.own(items[i].order.BID)
 		}
 		if items[i].err == nil {
-			// Each is a call, as it would have been alone, also one that is made already:
-			// which those are is known only after the database was asked.
-			items[i].err = c.withinRate(items[i].order.BID)
+			items[i].err = c.withinRate(items[i].order.BID) // each is a call, as it would have been alone
 		}
 		if items[i].err == nil {
 			items[i].order.Actor, items[i].order.RequestID = c.key.Role.String(), c.id

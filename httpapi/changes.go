@@ -171,9 +171,18 @@ func (c *call) answerRefund(r *ordersvc.Changed, no string, status int, more fun
 // settleRefund is POST /v1/orders/{order_id}/refunds/{out_refund_no}/result.
 func settleRefund(c *call) error {
 	do := ordersvc.ReturnResult{No: c.params[1]}
-	change, err := c.readChange([]string{"result", "channel_refund_no"}, 1, func(d *decoder, field int) (w flaw, err error) {
-		if field == 1 {
+	change, err := c.readChange([]string{"result", "channel_refund_no", "out_refund_no"}, 1, func(d *decoder, field int) (w flaw, err error) {
+		switch field {
+		case 1:
 			do.ChannelRefundNo, w, err = d.textField(checkNumber[[]byte])
+			return w, err
+		case 2: // the signature is of the body, not of the path
+			_, w, err = d.textField(func(s []byte) flaw {
+				if string(s) != do.No {
+					return flawOtherRefund
+				}
+				return fine
+			})
 			return w, err
 		}
 		_, w, err = d.textField(func(s []byte) flaw {

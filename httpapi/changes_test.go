@@ -143,8 +143,9 @@ func TestRefunds(t *testing.T) {
 	s.post(id, "/refunds", refund("r2", 10001)).is(422, "refund_exceeds_paid")
 	s.get(path).is(200, "").has("out_refund_no", number, "status", "accepted", "finished_at", nil)
 	s.send("POST", path+"/result", `{"result":"failed"}`).is(200, "").replayed(false).has("refund.status", "failed", "order.version", 4, "order.refunded_amount", 9900)
-	s.send("POST", path+"/result", `{"result":"succeeded","channel_refund_no":"5000"}`).is(200, "").has("refund.status", "succeeded", "refund.channel_refund_no", "5000")
+	s.send("POST", path+"/result", `{"result":"succeeded","channel_refund_no":"5000","out_refund_no":"`+number+`"}`).is(200, "").has("refund.status", "succeeded", "refund.channel_refund_no", "5000")
 	s.send("POST", path+"/result", `{"result":"failed"}`).is(200, "").replayed(true).has("refund.status", "succeeded")
+	s.send("POST", path+"/result", `{"result":"failed","out_refund_no":"another"}`).is(400, "invalid_parameter")
 	s.post(id, "/refunds", refund("r2", 10000)).is(201, "").has("order.status", "refunded")
 	s.send("POST", "/v1/orders/"+id+"/refunds/r2/result", `{"result":"succeeded"}`).is(200, "")
 	s.send("POST", "/v1/orders/"+id+"/refunds/r2/result", `{"result":"failed"}`).is(409, "refund_already_succeeded")
@@ -189,6 +190,14 @@ func TestAnUnappliedPaymentIsSettledOnce(t *testing.T) {
 	s.post(id, "/unapplied-payments/4/void", `{"reason":"again"}`).is(200, "").replayed(true).has("unapplied_payment.reason", "by hand")
 	s.post(id, "/unapplied-payments/4/refund", `{"out_refund_no":"w"}`).is(409, "unapplied_payment_settled").has("current_status", "voided")
 	s.post(id, "/unapplied-payments/4/void", "").is(400, "malformed_json")
+	// One payment, told with two sums, is given back once.
+	s.post(id, "/pay", money("4203", 7, "CNY")).is(409, "order_already_paid") // seq 9
+	s.post(id, "/pay", money("4203", 8, "CNY")).is(409, "order_already_paid") // seq 10
+	s.post(id, "/unapplied-payments/10/refund", `{"out_refund_no":"ten"}`).is(201, "")
+	s.post(id, "/unapplied-payments/9/refund", `{"out_refund_no":"nine"}`).is(409, "channel_trade_no_reused")
+	s.post(id, "/pay", money("4203", 9, "CNY")).is(409, "channel_trade_no_reused").has("recorded", nil)
+	s.post(id, "/pay", money("4203", 7, "CNY")).is(409, "order_already_paid").has("recorded", true) // as the first time
+	s.post(id, "/unapplied-payments/9/void", `{"reason":"told wrongly"}`).is(200, "")
 	for _, seq := range []string{"1", "2", "5", "9223372036854775807"} {
 		s.post(id, "/unapplied-payments/"+seq+"/refund", `{"out_refund_no":"w"}`).is(404, "unapplied_payment_not_found")
 		s.post(id, "/unapplied-payments/"+seq+"/void", `{"reason":"w"}`).is(404, "unapplied_payment_not_found")
@@ -238,6 +247,7 @@ func TestFaultyFieldsOfChanges(t *testing.T) {
 		{"/refunds", `{"out_refund_no":"a","amount":100.0,"reason":"` + strings.Repeat("é", 257) + `"}`, []string{"amount bad_format", "reason too_long"}},
 		{"/refunds", `{"out_refund_no":"a","amount":-1,"reason":"a\u0000"}`, []string{"amount out_of_range", "reason bad_character"}},
 		{"/refunds/r/result", `{"result":"lost","channel_refund_no":"-"}`, []string{"result unsupported", "channel_refund_no bad_format"}},
+		{"/refunds/r/result", `{"result":"failed","out_refund_no":"R"}`, []string{"out_refund_no unsupported"}},
 		{"/unapplied-payments/2/refund", `{"reason":5}`, []string{"reason wrong_type", "out_refund_no required"}},
 		{"/unapplied-payments/2/void", `{}`, []string{"reason required"}},
 		{"/close", `{"reason":null}`, []string{"reason wrong_type"}},

@@ -72,6 +72,7 @@ var (
 	flawReason      = flaw{problem.TooLong, "must have at most 256 characters"}
 	flawCloseReason = flaw{problem.Unsupported, "must be merchant or buyer"}
 	flawResult      = flaw{problem.Unsupported, "must be succeeded or failed"}
+	flawOtherRefund = flaw{problem.Unsupported, "must be the refund of the path"}
 	flawChannelChar = flaw{problem.BadCharacter, "may hold only 0-9 a-z _"}
 	flawChannelLong = flaw{problem.TooLong, "must have at most 32 characters"}
 	flawDots        = flaw{problem.BadFormat, "must not be . or .., which no path can hold"}

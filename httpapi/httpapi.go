@@ -3,14 +3,13 @@
 // others.
 //
 // It decides everything that can be decided from a request alone. It leaves what a
-// create or a change means to Orders, what is stored to the stores, which error has
-// which answer to package problem, and listening, TLS and signals to the programs.
+// create or a change means to Orders, what is stored to the stores, which error has which answer
+// to package problem, and listening, TLS and signals to the programs.
 //
 // A request passes, in this order: host 421, URI 414, path 404, method 405, key 401,
 // draining 503, role 403, headers, query and body 400, 408, 413, 415, another merchant's
-// bid 403, the merchant's rate 429, and then the call itself. The body is read whole
-// before anything waits, since net/http notices a hang-up only after that. Who may make
-// which call is in routes.
+// bid 403, the merchant's rate 429, and then the call itself. The body is read whole before anything waits, since net/http notices a hang-up
+// only after that. Who may make which call is in routes.
 package httpapi
 
 import (

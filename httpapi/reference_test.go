@@ -295,7 +295,7 @@ var describedBodies = map[string]described{
 		"out_refund_no": ruleRefundNumber, "amount": ruleAmount, "reason": ruleText(1),
 	}, "out_refund_no amount"},
 	"POST /v1/orders/{order_id}/refunds/{out_refund_no}/result": {map[string]rule{
-		"result": ruleForm(form("succeeded|failed")), "channel_refund_no": ruleForm(numberForm),
+		"result": ruleForm(form("succeeded|failed")), "channel_refund_no": ruleForm(numberForm), "out_refund_no": ruleForm(form("r")), // see targetOf
 	}, "result"},
 	"POST /v1/orders/{order_id}/unapplied-payments/{seq}/refund": {map[string]rule{
 		"out_refund_no": ruleRefundNumber, "reason": ruleText(1),

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/octopay/octopay/httpapi/problem"
 )
@@ -15,18 +14,6 @@ const refusalsEvery = 10 * time.Second
 
 // causeMax is how many bytes of a cause are logged.
 const causeMax = 512
-
-// shortened returns at most the first causeMax bytes of a text, in whole characters.
-func shortened(text string) string {
-	if len(text) <= causeMax {
-		return text
-	}
-	end := causeMax
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end]
-}
 
 // refusals write what was refused for want of room (429, 503), and why: the first of a
 // code at once, the others of it as a number, every refusalsEvery until there are none.
@@ -84,7 +71,8 @@ func (r *refusals) write(p *problem.Problem, n int64) {
 		attrs = append(attrs, slog.String("reason", string(p.Shed)))
 	}
 	if p.Cause != nil {
-		attrs = append(attrs, slog.String("error", shortened(unquoted(p.Cause))))
+		cause := unquoted(p.Cause)
+		attrs = append(attrs, slog.String("error", cause[:min(len(cause), causeMax)]))
 	}
 	r.log.LogAttrs(context.Background(), level, "refused", attrs...)
 }

@@ -14,10 +14,11 @@ const serverLogEvery = 10 * time.Second
 
 // A serverLog takes what net/http says of connections that fail, a line for each. Whoever
 // can connect can make any number of those, and they name the client's address. So it
-// writes the first without the address, and of those that come within a while the last,
-// at its end, with how many there were. It is an io.Writer of whole lines.
+// writes the first without the address, and the next not before a while, with how many
+// there were. It is an io.Writer of whole lines.
 type serverLog struct {
 	log *slog.Logger
+	now func() time.Time
 
 	mu         sync.Mutex
 	handshakes kindOfLine // of TLS; what scanners and health checks of ports make
@@ -26,16 +27,11 @@ type serverLog struct {
 
 // A kindOfLine is what was not written of a kind.
 type kindOfLine struct {
-	level   slog.Level
-	count   int64
-	last    string
-	next    time.Time // not written before
-	waiting bool      // for next, to be written then
+	count int64
+	next  time.Time // not written before
 }
 
-func newServerLog(log *slog.Logger) *serverLog {
-	return &serverLog{log: log, handshakes: kindOfLine{level: slog.LevelInfo}, others: kindOfLine{level: slog.LevelWarn}}
-}
+func newServerLog(log *slog.Logger) *serverLog { return &serverLog{log: log, now: time.Now} }
 
 const handshakeError = "http: TLS handshake error"
 
@@ -45,33 +41,22 @@ var address = regexp.MustCompile(`(\d{1,3}(\.\d{1,3}){3}|\[[0-9A-Za-z:.%]+\]):\d
 // Write implements io.Writer.
 func (l *serverLog) Write(p []byte) (int, error) {
 	text := strings.TrimSpace(string(p))
-	kind := &l.others
+	kind, level := &l.others, slog.LevelWarn
 	if strings.HasPrefix(text, handshakeError) {
-		kind = &l.handshakes
+		kind, level = &l.handshakes, slog.LevelInfo
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	now := l.now()
 	kind.count++
-	kind.last = text
-	switch wait := time.Until(kind.next); {
-	case kind.waiting:
-	case wait <= 0:
-		l.write(kind)
-	default:
-		kind.waiting = true
-		time.AfterFunc(wait, func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			kind.waiting = false
-			l.write(kind)
-		})
+	n := kind.count
+	write := !now.Before(kind.next)
+	if write {
+		kind.count, kind.next = 0, now.Add(serverLogEvery)
+	}
+	l.mu.Unlock()
+	if write {
+		text = address.ReplaceAllString(text, "…")
+		l.log.LogAttrs(context.Background(), level, "connection", slog.String("error", text[:min(len(text), causeMax)]), slog.Int64("count", n))
 	}
 	return len(p), nil
-}
-
-// write writes the line of what was not written of a kind.
-func (l *serverLog) write(kind *kindOfLine) {
-	text := shortened(address.ReplaceAllString(kind.last, "…"))
-	l.log.LogAttrs(context.Background(), kind.level, "connection", slog.String("error", text), slog.Int64("count", kind.count))
-	kind.count, kind.last, kind.next = 0, "", time.Now().Add(serverLogEvery)
 }

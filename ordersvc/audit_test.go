@@ -15,7 +15,7 @@ func longLife(t *testing.T) ordersvc.Life {
 	t.Helper()
 	l := newLife()
 	for _, op := range []ordersvc.Operation{
-		dear, payment, part, ordersvc.ReturnResult{No: "part"}, ordersvc.ReturnResult{No: "part", Succeeded: true, ChannelRefundNo: "c"},
+		dear2, payment, part, ordersvc.ReturnResult{No: "part"}, ordersvc.ReturnResult{No: "part", Succeeded: true, ChannelRefundNo: "c"},
 		ordersvc.ReturnUnapplied{Seq: 2, No: "u"}, rest,
 	} {
 		l.Apply(by(&l, op), t0+10)

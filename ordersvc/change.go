@@ -113,7 +113,7 @@ func (p Pay) decide(l *Life, _ schema.Millis) decision {
 	if e := l.find(unapplied); e != nil {
 		return decision{repeats: e, err: unappliedErrs[e.Reason]}
 	}
-	if applied {
+	if l.spent(ref) {
 		return decision{err: ErrTradeNoReused}
 	}
 	e := schema.Entry{Amount: p.Amount, Currency: p.Currency, Ref: ref}
@@ -136,6 +136,23 @@ func (p Pay) decide(l *Life, _ schema.Millis) decision {
 	}
 	e.Op, e.Kind, e.Reason = unapplied, schema.KindUnappliedPayment, kind
 	return decision{entry: e, err: unappliedErrs[kind]}
+}
+
+// spent reports whether the money of the payment that is called so outside was applied, or
+// given back as an unapplied one. Whatever else was or will be told of it is the same
+// money with another amount or currency, and nothing of that is given back.
+func (l *Life) spent(ref string) bool {
+	if ref == Ref(l.Order.Channel, l.Order.ChannelTradeNo) {
+		return true
+	}
+	for i := range l.Journal {
+		if e := &l.Journal[i]; e.Kind == schema.KindUnappliedRefunded {
+			if u, ok := l.Unapplied(settledSeq(e)); ok && u.Entry.Ref == ref {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // A Close ends an order that isn't paid.
@@ -267,6 +284,8 @@ func (r ReturnUnapplied) decide(l *Life, _ schema.Millis) decision {
 		return decision{repeats: &u.Settled}
 	case u.State != UnappliedOpen:
 		return decision{err: ErrSettled}
+	case l.spent(u.Entry.Ref):
+		return decision{err: ErrTradeNoReused}
 	}
 	if _, taken := l.Refund(r.No); taken {
 		return decision{err: ErrRefundNoReused}

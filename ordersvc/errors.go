@@ -29,7 +29,7 @@ var (
 	ErrNotPaid           = errors.New("ordersvc: the order is not paid")
 	ErrClosed            = errors.New("ordersvc: the order is closed")
 	ErrNotExpired        = errors.New("ordersvc: the order has not expired")
-	ErrTradeNoReused     = errors.New("ordersvc: the channel_trade_no was used with another amount or currency")
+	ErrTradeNoReused     = errors.New("ordersvc: the channel_trade_no was applied or given back with another amount or currency")
 	ErrAmountMismatch    = errors.New("ordersvc: another amount than the order's was paid")
 	ErrCurrencyMismatch  = errors.New("ordersvc: another currency than the order's was paid")
 	ErrRefundNotFound    = errors.New("ordersvc: refund not found")

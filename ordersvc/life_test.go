@@ -31,6 +31,7 @@ var (
 	payment  = ordersvc.Pay{Channel: "wechat", TradeNo: "4200:1", Amount: 10_000, Currency: "CNY", PaidAt: t0 + 5}
 	payment2 = ordersvc.Pay{Channel: "alipay", TradeNo: "4200:1", Amount: 10_000, Currency: "CNY"}
 	dear     = ordersvc.Pay{Channel: "wechat", TradeNo: "4200:1", Amount: 10_001, Currency: "CNY"}
+	dear2    = ordersvc.Pay{Channel: "wechat", TradeNo: "4200:2", Amount: 10_001, Currency: "CNY"}
 	dollars  = ordersvc.Pay{Channel: "wechat", TradeNo: "4200:1", Amount: 10_000, Currency: "USD"}
 	byBuyer  = ordersvc.Close{Reason: schema.ByBuyer}
 	part     = ordersvc.Return{No: "part", Amount: 4_000, Reason: "scratched"}
@@ -90,8 +91,13 @@ func TestALifeStepByStep(t *testing.T) {
 		{"its refund after its void", ops{byBuyer, payment, ordersvc.VoidUnapplied{Seq: 3, Reason: "x"}}, ordersvc.ReturnUnapplied{Seq: 3, No: "u"}, 1, ordersvc.ErrSettled, schema.Closed, 0, ""},
 		{"a refund of what is no unapplied payment", ops{byBuyer, payment}, ordersvc.ReturnUnapplied{Seq: 2, No: "u"}, 1, ordersvc.ErrUnappliedNotFound, schema.Closed, 0, ""},
 		{"a void of what is no unapplied payment", nil, ordersvc.VoidUnapplied{Seq: 1, Reason: "x"}, 1, ordersvc.ErrUnappliedNotFound, schema.Created, 0, ""},
-		{"a refund under the number of an unapplied payment's", ops{dear, payment, ordersvc.ReturnUnapplied{Seq: 2, No: "part"}}, ordersvc.Return{No: "part", Amount: 10_001}, 1, ordersvc.ErrRefundNoReused, schema.Paid, 0, ""},
-		{"an unapplied payment's refund under the number of a refund", ops{dear, payment, part}, ordersvc.ReturnUnapplied{Seq: 2, No: "part"}, 1, ordersvc.ErrRefundNoReused, schema.PartiallyRefunded, 0, ""},
+		{"a refund under the number of an unapplied payment's", ops{dear2, payment, ordersvc.ReturnUnapplied{Seq: 2, No: "part"}}, ordersvc.Return{No: "part", Amount: 10_001}, 1, ordersvc.ErrRefundNoReused, schema.Paid, 0, ""},
+		{"an unapplied payment's refund under the number of a refund", ops{dear2, payment, part}, ordersvc.ReturnUnapplied{Seq: 2, No: "part"}, 1, ordersvc.ErrRefundNoReused, schema.PartiallyRefunded, 0, ""},
+		{"a refund of what was told before the payment that it is", ops{dear, payment}, ordersvc.ReturnUnapplied{Seq: 2, No: "u"}, 1, ordersvc.ErrTradeNoReused, schema.Paid, 0, ""},
+		{"the void of that", ops{dear, payment}, ordersvc.VoidUnapplied{Seq: 2, Reason: "told wrongly"}, 1, nil, schema.Paid, schema.KindUnappliedVoided, "told wrongly"},
+		{"a second refund of one payment that was told with two sums", ops{byBuyer, payment, dear, ordersvc.ReturnUnapplied{Seq: 4, No: "u"}}, ordersvc.ReturnUnapplied{Seq: 3, No: "v"}, 1, ordersvc.ErrTradeNoReused, schema.Closed, 0, ""},
+		{"the right sum under a number that was given back", ops{dear, ordersvc.ReturnUnapplied{Seq: 2, No: "u"}}, payment, 1, ordersvc.ErrTradeNoReused, schema.Created, 0, ""},
+		{"the right sum under another number", ops{dear2, ordersvc.ReturnUnapplied{Seq: 2, No: "u"}}, payment, 1, nil, schema.Paid, schema.KindPaid, ""},
 	} {
 		t.Run(c.story, func(t *testing.T) {
 			l := newLife()

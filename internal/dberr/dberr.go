@@ -74,10 +74,6 @@ const (
 	hostBlocked         = 1129 // the same
 	hostNotAllowed      = 1130 // the same
 	tooManyOfUser       = 1203 // the same
-	authUnknown         = 1251 // the same
-	pluginMissing       = 1524 // the same
-	noPasswordUser      = 1698 // the same
-	accountLocked       = 4151 // the same
 	duplicateEntry      = 1062
 	recordChanged       = 1020
 	lockWaitTimeout     = 1205
@@ -103,7 +99,11 @@ const (
 	// More that an account meets.
 	columnDenied     = 1143
 	privilegeMissing = 1227
+	authUnknown      = 1251
 	routineDenied    = 1370
+	pluginMissing    = 1524
+	noPasswordUser   = 1698
+	accountLocked    = 4151
 )
 
 // Of returns the class of err.
@@ -130,8 +130,8 @@ func Of(err error) Class {
 	}
 	var untrusted *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
-	if errors.As(err, &untrusted) || errors.As(err, &noTLS) && noTLS.Conn != nil {
-		return NotSent // while logging in too: later crypto/tls leaves Conn out
+	if errors.As(err, &untrusted) || errors.As(err, &noTLS) {
+		return NotSent // while logging in too
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
@@ -144,8 +144,7 @@ func Of(err error) Class {
 
 func ofNumber(n uint16) Class {
 	switch n {
-	case tooManyConnections, accessDenied, hostBlocked, hostNotAllowed, tooManyOfUser,
-		authUnknown, pluginMissing, noPasswordUser, accountLocked:
+	case tooManyConnections, accessDenied, hostBlocked, hostNotAllowed, tooManyOfUser:
 		return NotSent
 	case duplicateEntry:
 		return Duplicate

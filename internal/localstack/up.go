@@ -2,9 +2,12 @@ package localstack
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +16,7 @@ import (
 )
 
 // Up starts a stack in dir that stays when this program ends, with the data of the
-// last time, and writes map.yaml and env there for the programs. What is missing is
+// last time, and writes map.yaml, env and a master key there for the programs. What is missing is
 // installed where that is possible. Of a stack that runs already, the servers that have
 // ended are started again, and the others left as they are. In any case out says where
 // everything is.
@@ -54,9 +57,11 @@ func Up(ctx context.Context, dir string, out io.Writer) error {
 	if s, err = launch(ctx, exe, dir); err != nil {
 		return err
 	}
-	env := fmt.Sprintf("export OCTOPAY_MAP_FILE=%s\nexport OCTOPAY_DB_USER=%s\nexport OCTOPAY_DB_PASSWORD=%s\nexport OCTOPAY_NATS_URL=%s\n",
-		quote(filepath.Join(dir, "map.yaml")), quote(userName), quote(s.Password), quote(s.NATSURL))
+	master := filepath.Join(dir, "master.key")
+	env := fmt.Sprintf("export OCTOPAY_MAP_FILE=%s\nexport OCTOPAY_DB_USER=%s\nexport OCTOPAY_DB_PASSWORD=%s\nexport OCTOPAY_NATS_URL=%s\nexport OCTOPAY_MASTER_KEY_FILE=%s\n",
+		quote(filepath.Join(dir, "map.yaml")), quote(userName), quote(s.Password), quote(s.NATSURL), quote(master))
 	if err := errors.Join(
+		makeMaster(master),
 		writeFile(filepath.Join(dir, "map.yaml"), []byte(s.Map)),
 		writeFile(filepath.Join(dir, "env"), []byte(env)),
 	); err != nil {
@@ -64,6 +69,17 @@ func Up(ctx context.Context, dir string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "started (supervisor: process %d)\n", s.Pid)
 	return describe(dir, s, out)
+}
+
+// makeMaster makes the key that the signing secrets of this stack's data are encrypted with,
+// once.
+func makeMaster(file string) error {
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var key [32]byte
+	_, _ = rand.Read(key[:]) // it never fails
+	return writeFile(file, []byte(base64.StdEncoding.EncodeToString(key[:])+"\n"))
 }
 
 // startMissing makes a running supervisor start the servers that have ended, and

@@ -47,9 +47,23 @@ var lives = []twin{
 	{
 		guard:   "an unapplied payment is refunded once",
 		file:    "ordersvc/change.go",
-		with:    "	case u.State != UnappliedOpen:\n		return decision{err: ErrSettled}\n	}\n	if _, taken",
-		without: "	}\n	if _, taken",
+		with:    "	case u.State != UnappliedOpen:\n		return decision{err: ErrSettled}\n	case l.spent",
+		without: "	case l.spent",
 		pkg:     "ordersvc", test: "TestALifeStepByStep", says: "want ordersvc: the unapplied payment is settled", fast: true,
+	},
+	{
+		guard:   "one payment is given back once, whatever was told of it",
+		file:    "ordersvc/change.go",
+		with:    "case l.spent(u.Entry.Ref):",
+		without: "case false:",
+		pkg:     "ordersvc", test: "TestALifeStepByStep", says: "want ordersvc: the channel_trade_no", fast: true,
+	},
+	{
+		guard:   "a payment that was given back isn't applied",
+		file:    "ordersvc/change.go",
+		with:    "if l.spent(ref) {",
+		without: "if applied {",
+		pkg:     "ordersvc", test: "TestALifeStepByStep", says: "want ordersvc: the channel_trade_no", fast: true,
 	},
 	{
 		guard:   "a payment that was recorded is not recorded again",

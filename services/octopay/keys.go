@@ -239,7 +239,7 @@ func (c createKey) Run(ctx context.Context, s boot.Shared, to console) error {
 type rotateKey struct {
 	changer `embed:""`
 	Key     string        `arg:"" name:"key" help:"Its id, or the whole key."`
-	Overlap time.Duration `name:"overlap" default:"24h" placeholder:"TIME" help:"How long what is replaced lives on: 0s to 720h."`
+	Overlap time.Duration `name:"overlap" default:"24h" placeholder:"TIME" help:"How long what is replaced lives on: 0s to 720h; a day unless it is given. 0s where it leaked."`
 	Secret  bool          `name:"signing-secret" help:"Replace only the signing secret of a channel's key."`
 	JSON    bool          `name:"json" help:"One JSON object."`
 }

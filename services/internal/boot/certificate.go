@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,15 +37,11 @@ type Certificate struct {
 }
 
 // LoadCertificate reads the certificate of two files, PEM. What is wrong with them is an
-// error that names the setting. One that has ended is used, since there is no other, and
-// the log says so.
+// error that names the setting.
 func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
 	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log}
 	if _, err := c.read(); err != nil {
-		return nil, err
-	}
-	if ends := c.force.Load().Leaf.NotAfter; time.Now().After(ends) {
-		log.Warn("the certificate has ended, clients will refuse it", "ends", ends)
+		return nil, fmt.Errorf("config: %w", err)
 	}
 	return c, nil
 }
@@ -97,11 +95,11 @@ func (c *Certificate) look() {
 // read reads the files, and takes over what they hold if it is good. It reports whether
 // that is new.
 func (c *Certificate) read() (fresh bool, err error) {
-	chain, err := readFile("tls_cert_file", c.certFile, pemMax)
+	chain, err := readPEM("tls_cert_file", c.certFile)
 	if err != nil {
 		return false, err
 	}
-	key, err := readFile("tls_key_file", c.keyFile, pemMax)
+	key, err := readPEM("tls_key_file", c.keyFile)
 	if err != nil {
 		return false, err
 	}
@@ -115,14 +113,29 @@ func (c *Certificate) read() (fresh bool, err error) {
 	}
 	pair, err := tls.X509KeyPair(chain, key)
 	if err != nil {
-		return false, fmt.Errorf("config: tls_cert_file and tls_key_file are no pair of a certificate and its key: %w", err)
+		return false, fmt.Errorf("tls_cert_file and tls_key_file are no pair of a certificate and its key: %w", err)
 	}
-	if c.force.Load() != nil && time.Now().After(pair.Leaf.NotAfter) {
-		return false, errors.New("config: tls_cert_file has a certificate that has ended")
+	if old := c.force.Load(); old != nil && time.Now().After(pair.Leaf.NotAfter) && pair.Leaf.NotAfter.Before(old.Leaf.NotAfter) {
+		return false, errors.New("tls_cert_file has a certificate that has ended, before the one in use")
 	}
 	c.taken = digest
 	c.force.Store(&pair)
 	return true, nil
+}
+
+func readPEM(setting, file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", setting, err)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, pemMax+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("%s: %w", setting, err)
+	}
+	if len(text) > pemMax {
+		return nil, fmt.Errorf("%s: the file is larger than %d bytes", setting, pemMax)
+	}
+	return text, nil
 }
 
 var certificateEnd = prometheus.NewDesc("octopay_tls_certificate_end_timestamp_seconds", "When the certificate in use ends.", nil, nil)

@@ -205,9 +205,6 @@ func (s Shared) checkNATS() error {
 		if err != nil || u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
 			return errors.New("config: nats_url must be nats://host:port or tls://host:port, or several with commas between")
 		}
-		if u.User != nil {
-			return errors.New("config: nats_url must have no user, password or token in it: nats_user, nats_token and those beside them are for that")
-		}
 	}
 	return nil
 }

@@ -6,8 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -15,7 +17,7 @@ import (
 	"github.com/octopay/octopay/syncer/stream"
 )
 
-// secretMax bounds what is read of a file that holds a secret or two, in bytes.
+// secretMax bounds what is read of a file that holds one secret, in bytes.
 const secretMax = 4096
 
 // Databases returns the account on the map's servers, and how to reach them. What is wrong
@@ -41,9 +43,9 @@ func trusting(setting, file string) (*tls.Config, error) {
 	if file == "" {
 		return c, nil
 	}
-	text, err := readFile(setting, file, pemMax)
+	text, err := readPEM(setting, file)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("config: %w", err)
 	}
 	c.RootCAs = x509.NewCertPool()
 	if !c.RootCAs.AppendCertsFromPEM(text) {
@@ -58,12 +60,17 @@ func secret(setting, text, file string) (string, error) {
 	if file == "" {
 		return text, nil
 	}
-	raw, err := readFile(setting+"_file", file, secretMax)
+	f, err := os.Open(file)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("config: %s_file: %w", setting, err)
 	}
-	if text = strings.TrimSpace(string(raw)); text == "" {
-		return "", fmt.Errorf("config: %s_file: %s must hold the secret", setting, file)
+	raw, err := io.ReadAll(io.LimitReader(f, secretMax+1))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return "", fmt.Errorf("config: %s_file: %w", setting, err)
+	}
+	text = strings.TrimSpace(string(raw))
+	if text == "" || len(raw) > secretMax {
+		return "", fmt.Errorf("config: %s_file: %s must hold the secret, and no more than %d bytes", setting, file, secretMax)
 	}
 	return text, nil
 }
@@ -95,7 +102,7 @@ func (s Shared) checkCredentials() error {
 
 // NATS connects to NATS, as stream.Connect does. Secrets in files are read for each
 // connection, so that a changed one needs no restart; that they can be read is made sure of
-// here. An nkey can't be changed so: who it says to be is read once.
+// here.
 func (s Shared) NATS(name string, opts ...nats.Option) (*nats.Conn, error) {
 	more, err := s.natsOptions()
 	if err != nil {
@@ -128,8 +135,8 @@ func (s Shared) natsOptions() (opts []nats.Option, err error) {
 			return token
 		}))
 	case s.NATSCredsFile != "":
-		if _, err := readFile("nats_creds_file", s.NATSCredsFile, pemMax); err != nil {
-			return nil, err
+		if _, err := readPEM("nats_creds_file", s.NATSCredsFile); err != nil {
+			return nil, fmt.Errorf("config: %w", err)
 		}
 		opts = append(opts, nats.UserCredentials(s.NATSCredsFile))
 	case s.NATSNKeyFile != "":

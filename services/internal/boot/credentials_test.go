@@ -66,7 +66,7 @@ func TestTheDatabasesAccount(t *testing.T) {
 	for want, s := range map[string]boot.Shared{
 		"config: db_password_file: open /nowhere": {DBPasswordFile: "/nowhere/x"},
 		"must hold the secret":                    {DBPasswordFile: file(t, " \n")},
-		"must hold no more than 4096 bytes":       {DBPasswordFile: file(t, strings.Repeat("x", 5000))},
+		"and no more than 4096 bytes":             {DBPasswordFile: file(t, strings.Repeat("x", 5000))},
 		"config: db_ca_file: open /nowhere":       {DBCAFile: "/nowhere/x"},
 		"holds no certificate in PEM":             {DBCAFile: secret},
 	} {
@@ -139,6 +139,11 @@ func TestAnAccountOfNATSThatIsRefusedIsNamedAndWaitedFor(t *testing.T) {
 		}
 	}, append(denied, "account octopay")...)
 	if strings.Contains(log, right) || strings.Contains(log, wrong) {
+		t.Errorf("a password: %s", log)
+	}
+	// A secret in the address isn't said either.
+	log = reaches(t, boot.Shared{NATSURL: "nats://octopay:" + right + "@" + host}, nil, denied...)
+	if strings.Contains(log, right) {
 		t.Errorf("a password: %s", log)
 	}
 }

@@ -48,18 +48,8 @@ func (e Edge) Certificate(log *slog.Logger) (*Certificate, error) {
 // commas between. An address alone is the network of only it.
 type Networks []netip.Prefix
 
-const (
-	// networksMax bounds what is compared for each request.
-	networksMax = 256
-	// The shortest prefix of a network of proxies: that of the largest networks that one
-	// owner has. Two of /1 would be everybody.
-	proxiesLeast  = 8
-	proxiesLeast6 = 16
-)
-
-// private is the network whose parts belong to nobody in the Internet, in IPv6. In IPv4
-// the largest such has proxiesLeast.
-var private = netip.MustParsePrefix("fc00::/7")
+// networksMax bounds what is compared for each request.
+const networksMax = 256
 
 // UnmarshalYAML implements yaml.Unmarshaler.
 func (n *Networks) UnmarshalYAML(node *yaml.Node) error {
@@ -95,17 +85,9 @@ func (n Networks) check() error {
 		return fmt.Errorf("config: trusted_proxies must be at most %d networks", networksMax)
 	}
 	for _, network := range n {
-		least := proxiesLeast
 		switch {
-		case private.Contains(network.Addr()):
-			least = private.Bits()
-		case network.Addr().Is6():
-			least = proxiesLeast6
-		}
-		switch {
-		case network.Bits() < least:
-			return fmt.Errorf("config: trusted_proxies must not be %s: too many could say that they are anybody; a network has at least /%d in IPv4, /%d in IPv6, /%d in %s",
-				network, proxiesLeast, proxiesLeast6, private.Bits(), private)
+		case network.Bits() == 0:
+			return fmt.Errorf("config: trusted_proxies must not be %s: everybody could say that he is anybody", network)
 		case network.Addr().Is4In6():
 			return errors.New("config: trusted_proxies must have IPv4 networks in the form of IPv4, such as 10.0.0.0/8")
 		}

@@ -1,10 +1,16 @@
 package boot
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/octopay/octopay/auth"
 )
+
+// masterFileMax bounds what is read of a file that holds two lines.
+const masterFileMax = 4096
 
 // Masters returns the master keys of signing secrets; nil when none is set.
 func (s Shared) Masters() (*auth.Masters, error) {
@@ -16,9 +22,13 @@ func (s Shared) Masters() (*auth.Masters, error) {
 		return nil, nil
 	case s.MasterKeyFile != "":
 		setting = "master_key_file"
-		raw, err := readFile(setting, s.MasterKeyFile, secretMax)
+		f, err := os.Open(s.MasterKeyFile)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("config: %s: %w", setting, err)
+		}
+		raw, err := io.ReadAll(io.LimitReader(f, masterFileMax))
+		if err := errors.Join(err, f.Close()); err != nil {
+			return nil, fmt.Errorf("config: %s: %w", setting, err)
 		}
 		text = string(raw)
 	}

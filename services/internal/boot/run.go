@@ -57,9 +57,9 @@ func Run(ctx context.Context, parts ...Part) error {
 	return errors.Join(errs...)
 }
 
-// HTTP is the part that serves requests from l, in TLS if s has a TLSConfig. When it is
-// told to stop it calls drain, if that isn't nil, accepts no more connections, and gives
-// the requests under way up to grace to finish.
+// HTTP is the part that serves requests from l, in TLS if s has a TLSConfig. When it is told to stop it calls
+// drain, if that isn't nil, accepts no more connections, and gives the requests under
+// way up to grace to finish.
 func HTTP(name string, l net.Listener, s *http.Server, grace time.Duration, drain func()) Part {
 	return Part{name, func(ctx context.Context) error {
 		served := make(chan error, 1)

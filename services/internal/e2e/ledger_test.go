@@ -167,7 +167,7 @@ func (l ledger) pay(d deed, asked, status string) (ledger, verdict) {
 	if line, seq := l.has("unapplied", d.number, money); seq > 0 {
 		why = line[3] // as the first time
 	} else {
-		if _, seq := l.has("pay", d.number); seq > 0 {
+		if l.spent(d.number) {
 			return l, verdict{status: 409, code: "channel_trade_no_reused"}
 		}
 		switch {
@@ -211,11 +211,28 @@ func (l ledger) settle(d deed) (ledger, verdict) {
 	case d.kind == "void":
 		after := l.and("void %s", seq)
 		return after, verdict{status: 200, order: after.seen()}
+	case l.spent(lines[d.seq-1][1]):
+		return l, verdict{status: 409, code: "channel_trade_no_reused"}
 	case l.refundNumberTaken(d.number):
 		return l, verdict{status: 409, code: "out_refund_no_reused"}
 	}
 	after := l.and("settle %s %s", seq, d.number)
 	return after, verdict{status: 201, order: after.seen()}
+}
+
+// spent reports whether a payment was applied, or given back unapplied.
+func (l ledger) spent(number string) bool {
+	lines := l.lines()
+	for _, line := range lines {
+		var seq int
+		if line[0] == "settle" {
+			_, _ = fmt.Sscan(line[1], &seq)
+		}
+		if line[0] == "pay" && line[1] == number || seq > 0 && lines[seq-1][1] == number {
+			return true
+		}
+	}
+	return false
 }
 
 // refundNumberTaken reports whether a refund of the order has this number.

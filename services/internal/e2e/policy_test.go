@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,16 +13,6 @@ import (
 	"github.com/octopay/octopay/internal/eventually"
 	"github.com/octopay/octopay/internal/localstack"
 )
-
-// operate runs the operator's command and returns what it writes.
-func operate(t *testing.T, env []string, args ...string) ([]byte, error) {
-	t.Helper()
-	dir, err := binaries()
-	must(t, err)
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "octopay"), args...)
-	cmd.Env = env
-	return cmd.CombinedOutput()
-}
 
 // setConfig puts a payment config in force.
 func setConfig(t *testing.T, env []string, text string) {

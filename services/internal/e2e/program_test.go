@@ -71,6 +71,16 @@ func keyOf(t testing.TB, host string) string {
 	return key.(string)
 }
 
+// operate runs the operator's command and returns what it writes.
+func operate(t *testing.T, env []string, args ...string) ([]byte, error) {
+	t.Helper()
+	dir, err := binaries()
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "octopay"), args...)
+	cmd.Env = env
+	return cmd.CombinedOutput()
+}
+
 // A program is a process of ours that a test runs.
 type program struct {
 	name string
