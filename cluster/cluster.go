@@ -74,6 +74,7 @@ type Cluster struct {
 	bid     []*Database
 	meta    *Database
 	watched atomic.Bool   // Run is running
+	unread  atomic.Bool   // the map in force, when Run looked for it last
 	ask     chan struct{} // for the map, without waiting for the next look
 
 	mu    sync.Mutex // of the change to another map
@@ -160,7 +161,8 @@ func (c *Cluster) Health() (h Health) {
 	for _, d := range c.All() {
 		place := d.Place()
 		switch {
-		case d.Readable() != nil:
+		// The meta database's probe reads no table of it; the look for the map does.
+		case d.Readable() != nil, d == c.meta && c.unread.Load():
 			h.Unavailable = append(h.Unavailable, place)
 			continue
 		case d.Writable() != nil:

@@ -186,6 +186,35 @@ func renameOwner(admin *sql.DB, place shardmap.Database, from, to string) error 
 	return err
 }
 
+// A server that answers, and whose meta database can't be read, is as one that is away to
+// who needs what is in it.
+func TestAMetaDatabaseWhoseTablesAreLockedIsUnavailable(t *testing.T) {
+	stack := localstack.Test(t, localstack.UID, localstack.BID, localstack.Meta)
+	c := stack.Cluster(t)
+	look(t, c)
+	unavailable := func(want ...string) func() bool {
+		return func() bool {
+			h := c.Health()
+			return slices.Equal(names(h.Unavailable), want) && len(h.ReadOnly) == 0 && h.Serving
+		}
+	}
+	eventually.True(t, "all is well", func() bool { return unavailable()() && c.Database(shardmap.UID, 1).Readable() == nil })
+	meta := c.Meta().Place()
+	conn, err := stack.Admin(t, meta.Server.Name).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Discard(conn)
+	if _, err := conn.ExecContext(t.Context(), "LOCK TABLES `"+meta.Schema+"`.shard_map WRITE"); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "it is known", unavailable(meta.String()))
+	if _, err := conn.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "it serves again", unavailable())
+}
+
 // A server that is away is not asked by every read.
 func TestASilentServerIsLeftAlone(t *testing.T) {
 	stack := localstack.Test(t, localstack.UID)

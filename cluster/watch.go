@@ -104,6 +104,7 @@ func (c *Cluster) lookForMaps(ctx context.Context, log *slog.Logger) error {
 	for {
 		now := ""
 		m, err := storedMap(ctx, c.Meta())
+		c.unread.Store(err != nil && ctx.Err() == nil)
 		switch old := c.Map(); {
 		case err != nil:
 			// The meta database is away, and its probe says so; or its map is damaged.

@@ -351,6 +351,13 @@ var databases = []twin{
 		pkg:     "cluster", test: "TestOneEpochAndTwoMapsIsAConflict", says: "a program: <nil>; want a conflict",
 	},
 	{
+		guard:   "a meta database that can't be read is away, also when its server answers",
+		file:    "cluster/watch.go",
+		with:    "		c.unread.Store(err != nil && ctx.Err() == nil)\n",
+		without: "",
+		pkg:     "cluster", test: "TestAMetaDatabaseWhoseTablesAreLockedIsUnavailable", says: "it is known",
+	},
+	{
 		guard:   "two maps of one epoch end a program that runs",
 		file:    "cluster/watch.go",
 		with:    "case m.Hash() != old.Hash():",
