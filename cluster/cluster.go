@@ -112,6 +112,9 @@ func Open(m *shardmap.Map, c Config) *Cluster {
 // so whoever needs two answers that agree asks one Map for both.
 func (c *Cluster) Map() *shardmap.Map { return c.force.Load().m }
 
+// Config returns how c connects, for who needs a connection of its own to a server.
+func (c *Cluster) Config() Config { return c.config }
+
 // Changed returns a channel that is closed when Map returns another map than m.
 func (c *Cluster) Changed(m *shardmap.Map) <-chan struct{} {
 	f := c.force.Load()

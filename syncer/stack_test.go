@@ -62,9 +62,7 @@ func (r *rig) connect() *nats.Conn {
 
 func (r *rig) service(c stream.Config) *syncer.Service {
 	r.t.Helper()
-	s, err := syncer.OnMariaDB(r.c, r.nc, syncer.MariaDBConfig{
-		User: r.stack.User, Password: r.stack.Password, Stream: c, Log: r.log,
-	})
+	s, err := syncer.OnMariaDB(r.c, r.nc, syncer.MariaDBConfig{Stream: c, Log: r.log})
 	if err != nil {
 		r.t.Fatal(err)
 	}

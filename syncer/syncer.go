@@ -18,7 +18,6 @@ package syncer
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -106,18 +105,17 @@ func New(c Config) (*Service, error) {
 	}, nil
 }
 
-// A MariaDBConfig says how a Service over MariaDB connects.
+// A MariaDBConfig is what a Service over MariaDB has beside its servers. Zero values are
+// the defaults.
 type MariaDBConfig struct {
-	// The collectors' account, see binlog.Config.
-	User, Password string
-	TLS            *tls.Config // to the servers; nil: none
-	Stream         stream.Config
-	Leaser         Leaser
-	Log            *slog.Logger
+	Stream stream.Config
+	Leaser Leaser
+	Log    *slog.Logger
 }
 
 // OnMariaDB returns the Service that mirrors the uid cluster of c into its bid
-// cluster. Close frees what it holds; c and nc stay the caller's.
+// cluster. Its collectors reach the servers as c does, and their account is c's; see
+// binlog.Config for its rights. Close frees what it holds; c and nc stay the caller's.
 func OnMariaDB(c *cluster.Cluster, nc *nats.Conn, config MariaDBConfig) (_ *Service, err error) {
 	st, err := stream.New(nc, c.Map().Prefix(), config.Stream)
 	if err != nil {
@@ -133,8 +131,9 @@ func OnMariaDB(c *cluster.Cluster, nc *nats.Conn, config MariaDBConfig) (_ *Serv
 			err = errors.Join(err, closeAll(closers))
 		}
 	}()
+	access := c.Config()
 	for _, server := range c.Map().Servers(shardmap.UID) {
-		s, err := binlog.New(c.Map(), server, binlog.Config{User: config.User, Password: config.Password, TLS: config.TLS, Log: config.Log})
+		s, err := binlog.New(c.Map(), server, binlog.Config{User: access.User, Password: access.Password, TLS: access.TLS, Log: config.Log})
 		if err != nil {
 			return nil, err
 		}

@@ -31,7 +31,7 @@ func (e *estate) mirrors(t *testing.T, b *brook) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := syncer.OnMariaDB(e.c, nc, syncer.MariaDBConfig{User: e.stack.User, Password: e.stack.Password, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s, err := syncer.OnMariaDB(e.c, nc, syncer.MariaDBConfig{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

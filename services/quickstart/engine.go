@@ -93,9 +93,7 @@ func startMariaDB(ctx context.Context, dir string, p *boot.Program) (engine, err
 		available: func(n int) error { return databases.Database(shardmap.UID, n).Writable() },
 		parts:     []boot.Part{p.Handles(databases)},
 		mirror: func(nc *nats.Conn, p *boot.Program) (*syncer.Service, error) {
-			return syncer.OnMariaDB(databases, nc, syncer.MariaDBConfig{
-				User: stack.User, Password: stack.Password, Stream: stream.Config{MaxBytes: streamBytes}, Log: p.Log,
-			})
+			return syncer.OnMariaDB(databases, nc, syncer.MariaDBConfig{Stream: stream.Config{MaxBytes: streamBytes}, Log: p.Log})
 		},
 		close: func() error { return errors.Join(store.Close(), databases.Close(), stack.Close()) },
 	}, nil

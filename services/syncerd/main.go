@@ -110,13 +110,8 @@ func underOneMap(ctx context.Context, c config, program *boot.Program, databases
 		}
 	})
 	keeper := lease.NewKeeper(lease.NewSQL(databases.Meta()), lease.NewHolder(), lease.Config{Log: program.Log})
-	access, err := c.Databases()
-	if err != nil {
-		return err
-	}
 	service, err := syncer.OnMariaDB(databases, nc, syncer.MariaDBConfig{
-		User: access.User, Password: access.Password, TLS: access.TLS, Leaser: keeper, Log: program.Log,
-		Stream: stream.Config{MaxBytes: c.StreamBytes},
+		Leaser: keeper, Log: program.Log, Stream: stream.Config{MaxBytes: c.StreamBytes},
 	})
 	if err != nil {
 		return err
