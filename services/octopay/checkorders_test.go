@@ -478,6 +478,21 @@ func TestACopyOnItsWayIsNoFault(t *testing.T) {
 	}
 }
 
+// A mark that is none is said of the mark: its database answers, and goes on being asked.
+func TestAMarkThatIsNoneIsNoFaultOfTheDatabase(t *testing.T) {
+	e := newEstate(t, localstack.UID, localstack.BID, localstack.Meta)
+	copies := e.c.Database(shardmap.BID, 5)
+	e.exec(t, copies, "REPLACE INTO %s.mark (server, gtid, at) VALUES ('uid-a', 'x', '2026-11-30')")
+	for range 10 {
+		if marks, err := applied(t.Context(), copies); err == nil || errors.Is(err, cluster.ErrUnavailable) {
+			t.Fatalf("the marks: %v, %v", marks, err)
+		}
+	}
+	if err := copies.Readable(); err != nil {
+		t.Error(err)
+	}
+}
+
 // goesOn finds from where on a check that was ended goes on.
 var goesOn = regexp.MustCompile(`--from (\S+) goes on`)
 

@@ -390,14 +390,14 @@ func (a *auditor) committed(ctx context.Context) (map[string]source.Position, er
 		if _, known := at[server]; known {
 			continue
 		}
-		if err := db.Read(ctx, func(ctx context.Context, c *sql.Conn) error {
-			var text string
-			err := c.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_binlog_pos").Scan(&text)
-			if err == nil {
-				at[server], err = source.ParsePosition(text)
-			}
-			return err
-		}); err != nil {
+		var text string
+		err := db.Read(ctx, func(ctx context.Context, c *sql.Conn) error {
+			return c.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_binlog_pos").Scan(&text)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if at[server], err = source.ParsePosition(text); err != nil {
 			return nil, err
 		}
 	}
@@ -406,8 +406,9 @@ func (a *auditor) committed(ctx context.Context) (map[string]source.Position, er
 
 // applied returns the marks of a database of the mirror: how much of each server it has.
 func applied(ctx context.Context, db *cluster.Database) (marks map[string]source.Position, err error) {
+	var texts map[string]string
 	err = db.Read(ctx, func(ctx context.Context, c *sql.Conn) (err error) {
-		marks = map[string]source.Position{}
+		texts = map[string]string{}
 		rows, err := c.QueryContext(ctx, "SELECT server, gtid FROM `"+db.Schema()+"`.mark")
 		if err != nil {
 			return err
@@ -418,13 +419,21 @@ func applied(ctx context.Context, db *cluster.Database) (marks map[string]source
 			if err := rows.Scan(&server, &text); err != nil {
 				return err
 			}
-			if marks[server], err = source.ParsePosition(text); err != nil {
-				return err
-			}
+			texts[server] = text
 		}
 		return rows.Err()
 	})
-	return marks, err
+	if err != nil {
+		return nil, err
+	}
+	// A text that is none is no fault of the database's answering.
+	marks = map[string]source.Position{}
+	for server, text := range texts {
+		if marks[server], err = source.ParsePosition(text); err != nil {
+			return nil, err
+		}
+	}
+	return marks, nil
 }
 
 // estimate returns about how many orders there are to be read, as the servers guess from
