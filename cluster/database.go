@@ -177,6 +177,15 @@ func (d *Database) Wrote(err error) {
 	}
 }
 
+// Clean returns an error of Read, Conn or a write over it for a log, without what a driver's
+// text quotes. ErrBusy and ErrUnavailable quote nothing, and stay as they are.
+func Clean(err error) error {
+	if errors.Is(err, ErrBusy) || errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return dberr.Clean(err)
+}
+
 // named returns err for a log: without the server's text, and with the account if it is
 // that one, or what it has no right to, that the server refuses. MariaDB says of an account
 // that has to come in TLS and doesn't that its password is wrong.

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"math"
 	"strconv"
 
@@ -10,11 +9,6 @@ import (
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/syncer/conflict"
 )
-
-// Conflicts lists what orders share and must not; a conflict.Table does.
-type Conflicts interface {
-	List(ctx context.Context, q conflict.Query) (conflict.Page, error)
-}
 
 // listConflicts is GET /v1/admin/conflicts: the one that was found last comes first.
 func listConflicts(c *call) error {

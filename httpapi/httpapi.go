@@ -25,6 +25,7 @@ import (
 	"github.com/octopay/octopay/idgen"
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/schema"
+	"github.com/octopay/octopay/syncer/conflict"
 	"github.com/octopay/octopay/syncer/mirror"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
@@ -52,7 +53,7 @@ type Orders interface {
 type Config struct {
 	Orders    Orders
 	Mirror    mirror.Reader
-	Conflicts Conflicts
+	Conflicts conflict.Lister
 	Keys      Keys
 	Registry  prometheus.Registerer // of the metrics; none are registered without
 	Logger    *slog.Logger          // slog.Default

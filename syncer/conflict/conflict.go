@@ -6,10 +6,11 @@
 //	                     -> conflicts
 //	                     -> reach: how far this database was read
 //
-// It decides what a conflict is and finds each once, whatever order rows come in and
-// however often a scan is killed. Both orders live: a conflict is listed, nothing is
-// repaired. It leaves to package mirror what is new and up to when that is known, and to
-// its caller that a database is scanned by one at a time, which only saves work.
+// It finds each conflict once, whatever order rows come in and however often a scan is
+// killed, and decides how many are kept. Both orders live: a conflict is listed, nothing is
+// repaired. It leaves to package mirror what is new, up to when that is known, which
+// entries are payments and which orders of a merchant have one number; and to its caller
+// that a database is scanned by one at a time, which only saves work.
 package conflict
 
 import (
@@ -56,8 +57,9 @@ func ParseKind(s string) (Kind, error) {
 const (
 	// OrdersMax is how many orders of one conflict are kept: more say nothing new.
 	OrdersMax = 100
-	// ConflictsMax is how many conflicts of one kind are kept. Whoever makes more uses
-	// numbers that mean nothing; that they are not kept is counted.
+	// ConflictsMax is how many conflicts of one kind are kept, and some more where several
+	// are found at once. Whoever makes more uses numbers that mean nothing; that they are not
+	// kept is counted.
 	ConflictsMax = 100_000
 )
 
@@ -104,7 +106,8 @@ type Page struct {
 	Conflicts []Conflict
 	Next      int64 // the Before of the next page, 0 at the end
 	// CompleteUntil: of orders that share something and were stamped earlier, all are
-	// included. It is the least of all databases.
+	// included, but for those beyond OrdersMax and ConflictsMax. It is the least of all
+	// databases.
 	CompleteUntil schema.Millis
 }
 
@@ -131,7 +134,8 @@ type Table interface {
 	// its Ref: itself, if none was.
 	First(ctx context.Context, payments []mirror.Payment) ([]mirror.Payment, error)
 
-	// Add adds pairs to the conflicts: an order of a known one joins it.
+	// Add adds pairs to the conflicts: an order of a known one joins it. Once ctx ends it may
+	// stop between pairs. What it returns with an error was done.
 	Add(ctx context.Context, pairs []Pair) (Added, error)
 }
 
@@ -150,33 +154,32 @@ type Scan struct {
 	Database int // 1 … N
 	News     mirror.Follower
 	Table    Table
-	Every    time.Duration // between two looks when nothing is new; 1 s
-	Most     int           // rows of each table at once, by their kind; 100
-	// Observe is called after each look; nil: it isn't.
+	// Observe is called after each look, also after one that failed; nil: it isn't.
 	Observe func(Report)
 }
 
 // A Report is what one look found.
 type Report struct {
-	Rows  int           // examined
+	Rows  int           // examined; 0 of a look that failed
 	Until schema.Millis // the time before which everything was examined
 	Added Added
 }
 
 const (
-	// roundMax is how long a batch may go on after ctx ended: it is a unit with its reach.
-	roundMax = 15 * time.Second
+	// lookEvery is the time between two looks when nothing is new.
+	lookEvery = time.Second
+	// rowsAtOnce is how many rows of each table are looked at at once, by their kind.
+	rowsAtOnce = 100
+	// saveMax is how long saving a reach may take once ctx has ended.
+	saveMax = 15 * time.Second
 	// saveEvery is how often the reach is saved while nothing is new.
 	saveEvery = 10 * time.Second
 )
 
 // Run scans until ctx ends, whose error it returns, or something fails. It stops between
-// batches.
+// what is done at once: the next scan does what isn't saved again, and what is done costs
+// it a read.
 func (s *Scan) Run(ctx context.Context) error {
-	every := s.Every
-	if every <= 0 {
-		every = time.Second
-	}
 	reach, err := s.Table.Reach(ctx, s.Database)
 	if err != nil {
 		return err
@@ -188,7 +191,7 @@ func (s *Scan) Run(ctx context.Context) error {
 		if err := s.pass(ctx, &reach, &saved); err != nil {
 			return err
 		}
-		tick.Reset(every)
+		tick.Reset(lookEvery)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -207,19 +210,14 @@ func (s *Scan) Pass(ctx context.Context) error {
 	return s.pass(ctx, &reach, &saved)
 }
 
-// pass makes batches until nothing is new or ctx ends.
+// pass makes looks until nothing is new or ctx ends. A look has no time of its own: how much
+// it writes depends on what it finds, and each thing that it does has a bound.
 func (s *Scan) pass(ctx context.Context, reach *mirror.Reach, saved *time.Time) error {
-	most := s.Most
-	if most <= 0 {
-		most = 100
-	}
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		round, cancel := context.WithTimeout(context.WithoutCancel(ctx), roundMax)
-		news, err := s.look(round, reach, most, saved)
-		cancel()
+		news, err := s.look(ctx, reach, saved)
 		if err != nil {
 			return err
 		}
@@ -230,36 +228,49 @@ func (s *Scan) pass(ctx context.Context, reach *mirror.Reach, saved *time.Time) 
 
 // look examines what is new, adds the conflicts that it finds, and then saves how far it
 // has come: whoever is killed in between leaves what the next one does again.
-func (s *Scan) look(ctx context.Context, reach *mirror.Reach, most int, saved *time.Time) (mirror.News, error) {
-	news, err := s.News.News(ctx, s.Database, *reach, most)
+func (s *Scan) look(ctx context.Context, reach *mirror.Reach, saved *time.Time) (mirror.News, error) {
+	news, err := s.News.News(ctx, s.Database, *reach, rowsAtOnce)
 	if err != nil {
 		return news, err
 	}
-	pairs := twins(news.Twins)
+	pairs := numbered(news.SameNumber)
 	firsts, err := s.Table.First(ctx, news.Payments)
 	if err != nil {
 		return news, err
 	}
 	pairs = append(pairs, shared(news.Payments, firsts)...)
-	report := Report{Rows: news.Rows, Until: news.Reach.Until()}
-	if report.Added, err = s.Table.Add(ctx, pairs); err != nil {
-		return news, err
+	report := Report{Until: reach.Until()}
+	// What was added counts even when the rest fails: it is known by then.
+	if report.Added, err = s.Table.Add(ctx, pairs); err == nil {
+		err = s.save(ctx, &news, saved)
 	}
-	if news.Rows > 0 || time.Since(*saved) >= saveEvery {
-		if err := s.Table.Save(ctx, s.Database, news.Reach); err != nil {
-			return news, err
-		}
-		*saved = time.Now()
+	if err == nil {
+		*reach = news.Reach
+		report.Rows, report.Until = news.Rows, reach.Until()
 	}
-	*reach = news.Reach
 	if s.Observe != nil {
 		s.Observe(report)
 	}
-	return news, nil
+	return news, err
 }
 
-// twins returns the pairs that orders with one number are.
-func twins(all []mirror.Twins) (pairs []Pair) {
+// save saves how far news go, at once where rows were examined and now and then where none
+// were. It outlives ctx for a while: what was examined needn't be again.
+func (s *Scan) save(ctx context.Context, news *mirror.News, saved *time.Time) error {
+	if news.Rows == 0 && time.Since(*saved) < saveEvery {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveMax)
+	defer cancel()
+	if err := s.Table.Save(ctx, s.Database, news.Reach); err != nil {
+		return err
+	}
+	*saved = time.Now()
+	return nil
+}
+
+// numbered returns the pairs that orders with one number are.
+func numbered(all []mirror.SameNumber) (pairs []Pair) {
 	for _, t := range all {
 		pairs = append(pairs, Pair{OutTradeNo, t.BID, t.OutTradeNo, [2]Order{
 			{ID: t.Other, UID: t.OtherUID, BID: t.BID}, {ID: t.Order, UID: t.UID, BID: t.BID},

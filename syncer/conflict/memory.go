@@ -1,7 +1,6 @@
 package conflict
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -94,7 +93,7 @@ func (m *Memory) Add(_ context.Context, pairs []Pair) (added Added, err error) {
 		}
 		c := &m.all[i]
 		for _, o := range p.Orders {
-			at, is := slices.BinarySearchFunc(c.Orders, o.ID, func(o Order, id int64) int { return cmp.Compare(o.ID, id) })
+			at, is := slices.BinarySearchFunc(c.Orders, o, compareOrders)
 			if !is && len(c.Orders) < OrdersMax {
 				o.FoundAt = now
 				// Anew, since a page that was listed has the one there was.

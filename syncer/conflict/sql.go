@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/octopay/octopay/cluster"
 	"github.com/octopay/octopay/internal/dberr"
@@ -45,8 +46,13 @@ const (
 	readsAtOnce = 8
 	// rowsMax is how many rows one statement writes.
 	rowsMax = 500
+	// conflictsAtOnce is how many conflicts are read, and written, at once.
+	conflictsAtOnce = 50
 	// triesMax is how often a transaction is tried that doesn't get its locks.
 	triesMax = 3
+	// writeMax is how long a transaction may take. One that takes longer is as one that isn't
+	// answered.
+	writeMax = 10 * time.Second
 )
 
 // clean says at which step of ours an error came, without what a driver's text quotes.
@@ -54,14 +60,23 @@ func clean(step string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if !errors.Is(err, cluster.ErrBusy) && !errors.Is(err, cluster.ErrUnavailable) {
-		err = dberr.Clean(err)
-	}
-	return fmt.Errorf("conflict: %s: %w", step, err)
+	return fmt.Errorf("conflict: %s: %w", step, cluster.Clean(err))
 }
 
-// write calls f with a connection for writing, which it throws away after an error.
-func (s *SQL) write(ctx context.Context, db *cluster.Database, f func(*sql.Conn) error) error {
+// write calls f with a connection for writing, which it throws away after an error, again
+// if it didn't get its locks. The end of ctx stops the wait for the turn; f has writeMax from
+// when its turn comes, whatever others needed before.
+func (s *SQL) write(ctx context.Context, db *cluster.Database, f func(ctx context.Context, c *sql.Conn) error) error {
+	for try := 1; ; try++ {
+		err := s.tryWrite(ctx, db, f)
+		// Scans of other processes write the same rows.
+		if dberr.Of(err) != dberr.Retryable || try == triesMax {
+			return err
+		}
+	}
+}
+
+func (s *SQL) tryWrite(ctx context.Context, db *cluster.Database, f func(ctx context.Context, c *sql.Conn) error) error {
 	turn := s.turns[db.Place().Number]
 	select {
 	case turn <- struct{}{}:
@@ -69,11 +84,13 @@ func (s *SQL) write(ctx context.Context, db *cluster.Database, f func(*sql.Conn)
 		return ctx.Err()
 	}
 	defer func() { <-turn }()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeMax)
+	defer cancel()
 	c, err := db.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	err = f(c)
+	err = f(ctx, c)
 	db.Wrote(err)
 	if err != nil {
 		cluster.Discard(c) // whatever is open on it is rolled back with it
@@ -84,16 +101,10 @@ func (s *SQL) write(ctx context.Context, db *cluster.Database, f func(*sql.Conn)
 
 // put writes rows into a database of the mirror, under its epoch.
 func (s *SQL) put(ctx context.Context, db *cluster.Database, statement string, args []any) error {
-	for try := 1; ; try++ {
-		err := s.write(ctx, db, func(c *sql.Conn) error {
-			_, err := c.ExecContext(ctx, "BEGIN;"+schema.OwnerGuard(db.Schema())+";"+statement+";COMMIT", append([]any{s.epoch}, args...)...)
-			return err
-		})
-		// Scans of other processes write references too.
-		if dberr.Of(err) != dberr.Retryable || try == triesMax {
-			return err
-		}
-	}
+	return s.write(ctx, db, func(ctx context.Context, c *sql.Conn) error {
+		_, err := c.ExecContext(ctx, "BEGIN;"+schema.OwnerGuard(db.Schema())+";"+statement+";COMMIT", append([]any{s.epoch}, args...)...)
+		return err
+	})
 }
 
 // values returns the text of n rows of so many columns.
@@ -227,79 +238,209 @@ func (s *SQL) first(ctx context.Context, db *cluster.Database, payments []mirror
 	return out, nil
 }
 
-// Add implements Table. Pairs are few; each is a transaction of its own, so that nobody
-// waits long for another's.
-func (s *SQL) Add(ctx context.Context, pairs []Pair) (added Added, err error) {
-	if len(pairs) == 0 {
-		return added, nil
-	}
-	meta := s.c.Meta()
-	err = s.write(ctx, meta, func(c *sql.Conn) error {
-		for _, p := range pairs {
-			if err := add(ctx, c, meta.Schema(), p, &added); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return added, clean("add", err)
+// A joined is a conflict as some pairs make it.
+type joined struct {
+	conflictKey
+	pairs  int
+	orders []Order // the oldest first, each once
 }
 
-func add(ctx context.Context, c *sql.Conn, schemaName string, p Pair, added *Added) error {
-	table := func(name string) string { return "`" + schemaName + "`." + name }
-	var id int64
-	var count int
-	err := c.QueryRowContext(ctx, "SELECT id, orders FROM "+table("conflict")+" WHERE kind = ? AND bid = ? AND number = ?", p.Kind.String(), p.BID, p.Number).Scan(&id, &count)
-	isNew := errors.Is(err, sql.ErrNoRows)
-	switch {
-	case isNew:
-		var kept int
-		if err := c.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM "+table("conflict")+" WHERE kind = ? LIMIT ?) AS kept", p.Kind.String(), ConflictsMax).Scan(&kept); err != nil {
+// join returns the conflicts that pairs make, in the order of their key: so those who write
+// at once don't wait for each other in a ring.
+func join(pairs []Pair) []joined {
+	of := map[conflictKey]*joined{}
+	for _, p := range pairs {
+		key := conflictKey{p.Kind, p.BID, p.Number}
+		j := of[key]
+		if j == nil {
+			j = &joined{conflictKey: key}
+			of[key] = j
+		}
+		j.pairs++
+		for _, o := range p.Orders {
+			if at, is := slices.BinarySearchFunc(j.orders, o, compareOrders); !is {
+				j.orders = slices.Insert(j.orders, at, o)
+			}
+		}
+	}
+	var out []joined
+	for _, j := range of {
+		out = append(out, *j)
+	}
+	slices.SortFunc(out, func(a, b joined) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.bid, b.bid), cmp.Compare(a.number, b.number))
+	})
+	return out
+}
+
+// compareOrders puts the older order first. Of two with one snowflake, which two buyers can
+// have, that of the lower uid.
+func compareOrders(a, b Order) int {
+	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.UID, b.UID))
+}
+
+// Add implements Table. What is listed, and what there is no room for, costs a read. The rest
+// is written some conflicts at a time, in a turn and a transaction of their own: nobody waits
+// long for another's, and what is written is not written again when the rest fails.
+func (s *SQL) Add(ctx context.Context, pairs []Pair) (added Added, err error) {
+	var kept [len(kindNames)]int // how many there are, of kinds that have new ones
+	for i := range kept {
+		kept[i] = -1
+	}
+	for some := range slices.Chunk(join(pairs), conflictsAtOnce) {
+		if err := ctx.Err(); err != nil {
+			return added, clean("add", err)
+		}
+		listed, err := s.listed(ctx, some)
+		if err != nil {
+			return added, clean("add", err)
+		}
+		var rest []joined
+		for _, j := range some {
+			l, isListed := listed[j.conflictKey]
+			if !isListed {
+				if kept[j.kind] < 0 {
+					if kept[j.kind], err = s.kept(ctx, j.kind); err != nil {
+						return added, clean("add", err)
+					}
+				}
+				if kept[j.kind] >= ConflictsMax {
+					added.Unlisted[j.kind] += j.pairs
+					continue
+				}
+				kept[j.kind]++
+			}
+			j.orders = slices.DeleteFunc(j.orders, func(o Order) bool { return l.has[orderKey{o.ID, o.UID}] })
+			j.orders = j.orders[:min(len(j.orders), max(0, OrdersMax-l.orders))]
+			if len(j.orders) > 0 {
+				rest = append(rest, j)
+			}
+		}
+		if err := s.add(ctx, rest, &added); err != nil {
+			return added, clean("add", err)
+		}
+	}
+	return added, nil
+}
+
+// A listing is what is listed of a conflict.
+type listing struct {
+	orders int
+	has    map[orderKey]bool // none of one that is full
+}
+
+type orderKey struct{ id, uid int64 }
+
+// listed returns what is listed of conflicts, in one statement.
+func (s *SQL) listed(ctx context.Context, some []joined) (out map[conflictKey]listing, err error) {
+	meta := s.c.Meta()
+	kinds := map[string]Kind{} // of those that are asked for
+	args := []any{OrdersMax}
+	for _, j := range some {
+		kinds[j.kind.String()] = j.kind
+		args = append(args, j.kind.String(), j.bid, j.number)
+	}
+	const one = "c.kind = ? AND c.bid = ? AND c.number = ?"
+	text := "SELECT c.kind, c.bid, c.number, c.orders, o.order_id, o.uid FROM `" + meta.Schema() + "`.conflict AS c FORCE INDEX (what)" +
+		" LEFT JOIN `" + meta.Schema() + "`.conflict_order AS o ON o.conflict_id = c.id AND c.orders < ?" +
+		" WHERE " + one + strings.Repeat(" OR "+one, len(some)-1)
+	err = meta.Read(ctx, func(ctx context.Context, c *sql.Conn) error {
+		out = map[conflictKey]listing{}
+		rows, err := c.QueryContext(ctx, text, args...)
+		if err != nil {
 			return err
 		}
-		if kept >= ConflictsMax {
-			added.Unlisted[p.Kind]++
-			return nil
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var key conflictKey
+			var kind string
+			var orders int
+			var id, uid sql.NullInt64
+			if err := rows.Scan(&kind, &key.bid, &key.number, &orders, &id, &uid); err != nil {
+				return err
+			}
+			key.kind = kinds[kind]
+			if out[key].has == nil {
+				out[key] = listing{orders, map[orderKey]bool{}}
+			}
+			if id.Valid {
+				out[key].has[orderKey{id.Int64, uid.Int64}] = true
+			}
 		}
-	case err != nil:
-		return err
-	case count >= OrdersMax:
+		return rows.Err()
+	})
+	return out, err
+}
+
+// kept returns how many conflicts of a kind there are, ConflictsMax at most.
+func (s *SQL) kept(ctx context.Context, kind Kind) (n int, err error) {
+	meta := s.c.Meta()
+	err = meta.Read(ctx, func(ctx context.Context, c *sql.Conn) error {
+		return c.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM `"+meta.Schema()+"`.conflict WHERE kind = ? LIMIT ?) AS kept", kind.String(), ConflictsMax).Scan(&n)
+	})
+	return n, err
+}
+
+// add writes conflicts in one transaction.
+func (s *SQL) add(ctx context.Context, some []joined, added *Added) error {
+	if len(some) == 0 {
 		return nil
 	}
-	if _, err := c.ExecContext(ctx, "BEGIN"); err != nil {
+	meta := s.c.Meta()
+	var found [len(kindNames)]int
+	err := s.write(ctx, meta, func(ctx context.Context, c *sql.Conn) error {
+		found = [len(kindNames)]int{}
+		if _, err := c.ExecContext(ctx, "BEGIN"); err != nil {
+			return err
+		}
+		for _, j := range some {
+			isNew, err := add(ctx, c, meta.Schema(), j)
+			if err != nil {
+				return err
+			}
+			if isNew {
+				found[j.kind]++
+			}
+		}
+		_, err := c.ExecContext(ctx, "COMMIT")
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	if isNew {
-		// Somebody else may be the one who finds it; then it is his, and ours to add to.
-		result, err := c.ExecContext(ctx, "INSERT INTO "+table("conflict")+" (kind, bid, number, orders, found_at) VALUES (?, ?, ?, 0, UTC_TIMESTAMP(3)) ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID(id)", p.Kind.String(), p.BID, p.Number)
-		if err != nil {
-			return err
-		}
-		rows, err := result.RowsAffected()
-		if err != nil {
-			return err
-		}
-		if id, err = result.LastInsertId(); err != nil {
-			return err
-		}
-		isNew = rows == 1
-	}
-	// Whoever adds to a conflict locks it first: so the count is right, and has a bound.
-	text, args := "SELECT orders FROM "+table("conflict")+" WHERE id = ? FOR UPDATE;", []any{id}
-	for _, o := range p.Orders {
-		text += "INSERT INTO " + table("conflict_order") + " (conflict_id, order_id, uid, bid, seq, found_at)" +
-			" SELECT ?, ?, ?, ?, ?, UTC_TIMESTAMP(3) FROM DUAL WHERE (SELECT COUNT(*) FROM " + table("conflict_order") + " AS kept WHERE kept.conflict_id = ?) < ?" +
-			" ON DUPLICATE KEY UPDATE order_id = VALUES(order_id);"
-		args = append(args, id, o.ID, o.UID, o.BID, o.Seq, id, OrdersMax)
-	}
-	text += "UPDATE " + table("conflict") + " SET orders = (SELECT COUNT(*) FROM " + table("conflict_order") + " WHERE conflict_id = ?) WHERE id = ?;COMMIT"
-	if _, err := c.ExecContext(ctx, text, append(args, id, id)...); err != nil {
-		return err
-	}
-	if isNew {
-		added.New[p.Kind]++
+	for kind, n := range found {
+		added.New[kind] += n
 	}
 	return nil
+}
+
+func add(ctx context.Context, c *sql.Conn, schemaName string, j joined) (isNew bool, err error) {
+	table := func(name string) string { return "`" + schemaName + "`." + name }
+	// Somebody else may be the one who finds it; then it is his, and ours to add to. Either
+	// way its row is locked from here on: so the count is right, and has a bound.
+	result, err := c.ExecContext(ctx, "INSERT INTO "+table("conflict")+" (kind, bid, number, orders, found_at) VALUES (?, ?, ?, 0, UTC_TIMESTAMP(3)) ON DUPLICATE KEY UPDATE id = LAST_INSERT_ID(id)", j.kind.String(), j.bid, j.number)
+	if err != nil {
+		return false, err
+	}
+	rows, err := result.RowsAffected()
+	if err != nil {
+		return false, err
+	}
+	id, err := result.LastInsertId()
+	if err != nil {
+		return false, err
+	}
+	var text strings.Builder
+	var args []any
+	for _, o := range j.orders {
+		text.WriteString("INSERT INTO " + table("conflict_order") + " (conflict_id, order_id, uid, bid, seq, found_at)" +
+			" SELECT ?, ?, ?, ?, ?, UTC_TIMESTAMP(3) FROM DUAL WHERE (SELECT COUNT(*) FROM " + table("conflict_order") + " AS kept WHERE kept.conflict_id = ?) < ?" +
+			" ON DUPLICATE KEY UPDATE order_id = VALUES(order_id);")
+		args = append(args, id, o.ID, o.UID, o.BID, o.Seq, id, OrdersMax)
+	}
+	text.WriteString("UPDATE " + table("conflict") + " SET orders = (SELECT COUNT(*) FROM " + table("conflict_order") + " WHERE conflict_id = ?) WHERE id = ?")
+	_, err = c.ExecContext(ctx, text.String(), append(args, id, id)...)
+	return rows == 1, err
 }
 
 // List implements Lister.
@@ -310,9 +451,10 @@ func (s *SQL) List(ctx context.Context, q Query) (Page, error) {
 		return Page{}, clean("list", err)
 	}
 	page := Page{CompleteUntil: until}
+	var kinds []string
 	meta := s.c.Meta()
 	err = meta.Read(ctx, func(ctx context.Context, c *sql.Conn) error {
-		page.Conflicts, page.Next = nil, 0
+		page.Conflicts, page.Next, kinds = nil, 0, nil
 		index, where, args := "PRIMARY", "id < ?", []any{q.Before}
 		if q.Kind != 0 {
 			index, where, args = "kinds", "kind = ? AND id < ?", []any{q.Kind.String(), q.Before}
@@ -328,10 +470,8 @@ func (s *SQL) List(ctx context.Context, q Query) (Page, error) {
 			if err := rows.Scan(&one.ID, &kind, &one.BID, &one.Number, &one.FoundAt); err != nil {
 				return err
 			}
-			if one.Kind, err = ParseKind(kind); err != nil {
-				return err
-			}
 			page.Conflicts = append(page.Conflicts, one)
+			kinds = append(kinds, kind)
 		}
 		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 			return err
@@ -344,6 +484,12 @@ func (s *SQL) List(ctx context.Context, q Query) (Page, error) {
 	})
 	if err != nil {
 		return Page{}, clean("list", err)
+	}
+	// A kind of a newer program is no fault of the database's.
+	for i := range page.Conflicts {
+		if page.Conflicts[i].Kind, err = ParseKind(kinds[i]); err != nil {
+			return Page{}, fmt.Errorf("conflict: list: %w", err)
+		}
 	}
 	return page, nil
 }
@@ -361,7 +507,7 @@ func orders(ctx context.Context, c *sql.Conn, schemaName string, of []Conflict) 
 	for id := range maps.Keys(places) {
 		ids = append(ids, id)
 	}
-	rows, err := c.QueryContext(ctx, "SELECT conflict_id, order_id, uid, bid, seq, found_at FROM `"+schemaName+"`.conflict_order WHERE conflict_id IN "+values(1, len(ids))+" ORDER BY conflict_id, order_id", ids...)
+	rows, err := c.QueryContext(ctx, "SELECT conflict_id, order_id, uid, bid, seq, found_at FROM `"+schemaName+"`.conflict_order WHERE conflict_id IN "+values(1, len(ids))+" ORDER BY conflict_id, order_id, uid", ids...)
 	if err != nil {
 		return err
 	}

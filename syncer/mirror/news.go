@@ -35,16 +35,16 @@ func (r *Reach) Until() schema.Millis {
 // News are the rows of one database that were stamped since, as far as somebody asks who
 // looks for what two orders share.
 type News struct {
-	Twins    []Twins
-	Payments []Payment
-	Rows     int   // examined
-	More     bool  // there may be more already
-	Reach    Reach // behind all that was examined
+	SameNumber []SameNumber
+	Payments   []Payment
+	Rows       int   // examined
+	More       bool  // there may be more already
+	Reach      Reach // behind all that was examined
 }
 
-// Twins are two orders of one merchant with one number. They are of two buyers: of one
-// buyer a number has one order.
-type Twins struct {
+// A SameNumber is two orders of one merchant with one number. They are of two buyers: of
+// one buyer a number has one order.
+type SameNumber struct {
 	BID        int64
 	OutTradeNo string
 	Order, UID int64 // that which is new

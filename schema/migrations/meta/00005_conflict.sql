@@ -18,5 +18,5 @@ CREATE TABLE IF NOT EXISTS conflict_order (
   bid         BIGINT NOT NULL,
   seq         BIGINT NOT NULL COMMENT 'of the entry that recorded the payment; 0 for an out_trade_no',
   found_at    DATETIME(3) NOT NULL COMMENT 'UTC, by this database''s clock',
-  PRIMARY KEY (conflict_id, order_id)
+  PRIMARY KEY (conflict_id, order_id, uid)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET ascii COLLATE ascii_bin;

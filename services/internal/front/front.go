@@ -18,6 +18,7 @@ import (
 	"github.com/octopay/octopay/ordersvc"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/shardmap"
+	"github.com/octopay/octopay/syncer/conflict"
 	"github.com/octopay/octopay/syncer/mirror"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -27,7 +28,7 @@ type Front struct {
 	Shards    func() *shardmap.Map // the map in use
 	Store     ordersvc.Store
 	Mirror    mirror.Reader
-	Conflicts httpapi.Conflicts
+	Conflicts conflict.Lister
 	Keys      httpapi.Keys
 	Leases    lease.Table
 	Ready     *boot.Readiness

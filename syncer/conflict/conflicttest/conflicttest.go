@@ -46,6 +46,9 @@ func Run(t *testing.T, open func(t *testing.T) Installation) {
 		{"AReachNeverGoesBack", reaches},
 		{"OneIsTheFirst", firsts},
 		{"TwoAddAtOnce", adds},
+		{"ManyAreAdded", many},
+		{"OneSnowflakeOfTwoBuyers", oneSnowflake},
+		{"WhatWasAddedCountsWhateverFails", counted},
 		{"Lists", lists},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, newRig(open(t))) })
@@ -139,7 +142,14 @@ func (r *rig) completeAll(t T, at schema.Millis) {
 }
 
 func (r *rig) scan(database int) *conflict.Scan {
-	return &conflict.Scan{Database: database, News: r.News, Table: r.Table, Most: 3}
+	return &conflict.Scan{Database: database, News: few{r.News}, Table: r.Table}
+}
+
+// few is a Follower that is asked for few rows at once.
+type few struct{ mirror.Follower }
+
+func (f few) News(ctx context.Context, n int, reach mirror.Reach, most int) (mirror.News, error) {
+	return f.Follower.News(ctx, n, reach, min(most, 3))
 }
 
 func (r *rig) pass(t T, databases ...int) {
@@ -565,6 +575,88 @@ func adds(t *testing.T, r *rig) {
 		if !strings.HasSuffix(line, ": 1 2 3 4 5") {
 			t.Error(line)
 		}
+	}
+}
+
+// many: of more pairs than are written at once, in any order and some twice, each is listed
+// with its orders, once.
+func many(t *testing.T, r *rig) {
+	const numbers = 230
+	pair := func(n, first, second int) conflict.Pair {
+		return conflict.Pair{Kind: conflict.OutTradeNo, BID: int64(1 + n%3), Number: fmt.Sprint("n", n), Orders: [2]conflict.Order{{ID: int64(first), UID: 1, BID: int64(1 + n%3)}, {ID: int64(second), UID: 2, BID: int64(1 + n%3)}}}
+	}
+	var pairs []conflict.Pair
+	for n := range numbers {
+		pairs = append(pairs, pair(numbers-1-n, 1, 2), pair(n, 1, 3), pair(n, 1, 3))
+	}
+	for i, want := range []int{numbers, 0} {
+		added, err := r.Table.Add(t.Context(), pairs)
+		if err != nil || added.New[conflict.OutTradeNo] != want {
+			t.Errorf("the %d. time: %+v, %v; want %d", i+1, added, err, want)
+		}
+	}
+	if added, err := r.Table.Add(t.Context(), []conflict.Pair{pair(7, 1, 4)}); err != nil || added != (conflict.Added{}) {
+		t.Errorf("one that joins: %+v, %v", added, err)
+	}
+	got := r.found(t)
+	if len(got) != numbers {
+		t.Errorf("%d conflicts of %d", len(got), numbers)
+	}
+	for _, line := range got {
+		orders := ": 1 2 3"
+		if strings.HasPrefix(line, "out_trade_no 2 n7:") {
+			orders += " 4"
+		}
+		if !strings.HasSuffix(line, orders) {
+			t.Errorf("%s, want %s", line, orders)
+		}
+	}
+}
+
+// oneSnowflake: ids of two buyers' orders differ though their snowflakes are one.
+func oneSnowflake(t *testing.T, r *rig) {
+	pair := conflict.Pair{Kind: conflict.ChannelTradeNo, Number: "wechat:1", Orders: [2]conflict.Order{{ID: 7, UID: 2, BID: 1, Seq: 2}, {ID: 7, UID: 1, BID: 1, Seq: 3}}}
+	for range 2 {
+		if _, err := r.Table.Add(t.Context(), []conflict.Pair{pair}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := r.Table.List(t.Context(), conflict.Query{Before: 1<<63 - 1, Limit: 1})
+	if err != nil || len(page.Conflicts) != 1 {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	var got []string
+	for _, o := range page.Conflicts[0].Orders {
+		got = append(got, fmt.Sprint(o.ID, o.UID, o.Seq))
+	}
+	if want := []string{"7 1 3", "7 2 2"}; !slices.Equal(got, want) {
+		t.Errorf("orders %v, want %v", got, want)
+	}
+}
+
+// counted: a conflict that was added is counted by the look that added it, though that look
+// fails when it saves its reach; the one after it finds nothing new.
+func counted(t *testing.T, r *rig) {
+	a := r.bid(6, 0)
+	r.order(t, 0, 1, a, "N", 1000)
+	r.order(t, 0, 2, a, "N", 1001)
+	r.complete(t, 6, 9000)
+	var reports []conflict.Report
+	scan := r.scan(6)
+	scan.Observe = func(r conflict.Report) { reports = append(reports, r) }
+	scan.Table = &killer{r.Table, 2, false} // First, Add, and not Save
+	if err := scan.Pass(t.Context()); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	if len(reports) != 1 || reports[0].Added.New[conflict.OutTradeNo] != 1 || reports[0].Rows != 0 || reports[0].Until != 0 {
+		t.Fatalf("of a look that failed: %+v", reports)
+	}
+	scan.Table = r.Table
+	if err := scan.Pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if last := reports[len(reports)-1]; len(reports) < 2 || last.Added != (conflict.Added{}) || last.Until == 0 {
+		t.Errorf("of the next: %+v", reports[1:])
 	}
 }
 

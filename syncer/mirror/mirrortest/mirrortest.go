@@ -47,7 +47,6 @@ func Run(t *testing.T, open func(t *testing.T) Mirror) {
 		{"ListsOfEntries", entryLists},
 		{"AWalkWhileEntriesCome", entryWalk},
 		{"APageOfEntriesExaminesSoMany", entriesExamined},
-		{"AnOrderWithThousandsOfEntries", entriesOfOneOrder},
 		{"CompleteUntil", complete},
 		{"RetryAndDrop", settle},
 		{"TwoOrdersWithOneID", taken},
