@@ -57,3 +57,31 @@ func BenchmarkInsert(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkChangeOfALongLife is one more payment that can't be applied, on an order that has
+// so many of them: each change reads the whole journal under the order's lock.
+func BenchmarkChangeOfALongLife(b *testing.B) {
+	stack := localstack.Test(b, localstack.UID)
+	for _, n := range []int{0, 100, 1_000, 10_000} {
+		b.Run(fmt.Sprintf("entries=%d", n), func(b *testing.B) {
+			w := newWorld(b, stack)
+			o := w.born(b, storetest.Order(storetest.Buyer(1, 3), fmt.Sprint("long", n)))[0]
+			if n > 0 {
+				p := storetest.Place(o.UID)
+				w.exec(b, fmt.Sprintf("INSERT INTO %s (order_id, seq, uid, bid, op, kind, amount, currency, from_status, to_status, ref, reason, actor, key_id, request_id, recorded_at)"+
+					" SELECT %d, seq, %d, %d, CONCAT('unapplied:wechat:42000000', seq, ':1CNY'), 'unapplied_payment', 1, 'CNY', 'created', 'created', CONCAT('wechat:42000000', seq), 'amount', 'channel', 'abcdefghij', '0123456789abcdef', UTC_TIMESTAMP(3)"+
+					" FROM `%s`.seq_2_to_%d", journalTable(w.schema(p.Database), p.Table), o.ID, o.UID, o.BID, w.schema(p.Database), n+1),
+					fmt.Sprintf("UPDATE %s SET ver = %d, unapplied_payments = %d WHERE id = %d", w.table(o.UID), n+1, n, o.ID))
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				i++
+				r := w.change(changeOf(o, ordersvc.Pay{Channel: "wechat", TradeNo: fmt.Sprint("n", i), Amount: o.Amount + 1, Currency: o.Currency}))
+				if r[0].Entry.Seq == 0 {
+					b.Fatal(r[0].Err)
+				}
+			}
+		})
+	}
+}
