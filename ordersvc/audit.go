@@ -72,9 +72,11 @@ func shown(v any) string {
 // other or that no operation writes, and columns of the creation that none has. Where the
 // fold ends at an entry, what comes after it is not judged.
 //
-// What the creation alone decided, and nothing else repeats (out_trade_no, subject,
-// metadata, who asked for it), is judged by its form: another text of the same form is not
-// found here. Seqs rise by one. The place of the order is the caller's to judge.
+// What one row alone says, and nothing else repeats, is judged by its form: of the order
+// out_trade_no, subject, metadata, expires_at and who asked for it; of an entry actor, key_id,
+// request_id, and the reason and the channel_refund_no that people and channels give. Another
+// text of the same form is not found here. Seqs rise by one. The place of the order is the
+// caller's to judge.
 func Audit(row schema.Order, journal []schema.Entry) (faults []Fault) {
 	add := func(f *Fault) {
 		if f != nil {
@@ -133,13 +135,15 @@ func isText(column string, v any) bool {
 	return is && column != "currency"
 }
 
+// The ranges of the contract, once more on purpose: what was stored is judged by what is
+// written down here, and not by what the program that takes requests has them be today.
 const (
 	amountMost    = 1<<53 - 1
 	expiresLeast  = schema.Millis(60_000)
 	expiresMost   = schema.Millis(86_400_000)
-	subjectMost   = 256 // code points
+	subjectMost   = 256 // code points, of a reason too
 	metadataMost  = 16  // pairs
-	numberMost    = 64  // characters of an out_trade_no and of a request's id
+	numberMost    = 64  // characters of an out_trade_no, and of the ids of a request and a key
 	inNumber      = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_.:|*-"
 	inRequestID   = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_.-"
 	capitals      = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -162,7 +166,7 @@ func badCreation(o *schema.Order) (faults []*Fault) {
 	wrong(!made1to(o.OutTradeNo, numberMost, inNumber) || o.OutTradeNo[0] == '-', "out_trade_no", "is none that a creation takes")
 	wrong(o.Amount < 1 || o.Amount > amountMost, "amount", fmt.Sprintf("is %d; should be 1 to %d", o.Amount, int64(amountMost)))
 	wrong(len(o.Currency) != currencyChars || !made1to(o.Currency, currencyChars, capitals), "currency", "is not three capital letters")
-	wrong(o.Subject == "" || !utf8.ValidString(o.Subject) || utf8.RuneCountInString(o.Subject) > subjectMost, "subject", "is empty, too long, or no text")
+	wrong(o.Subject == "" || !isPhrase(o.Subject), "subject", "is empty, too long, or no text")
 	wrong(json.Unmarshal([]byte(o.Metadata), &pairs) != nil || pairs == nil || len(pairs) > metadataMost, "metadata", "is no JSON object of at most 16 texts")
 	wrong(o.CreatedBy != "app" && o.CreatedBy != "merchant", "created_by", "is neither app nor merchant")
 	wrong(!made1to(o.RequestID, numberMost, inRequestID), "request_id", "is none that a request has")
@@ -174,6 +178,11 @@ func badCreation(o *schema.Order) (faults []*Fault) {
 // made1to reports whether s has 1 to most characters, all of a set of ASCII.
 func made1to(s string, most int, of string) bool {
 	return s != "" && len(s) <= most && strings.Trim(s, of) == ""
+}
+
+// isPhrase reports whether s is what a subject or a reason can be.
+func isPhrase(s string) bool {
+	return utf8.ValidString(s) && utf8.RuneCountInString(s) <= subjectMost
 }
 
 // badEntry returns what is wrong with an entry that the order could take, in columns that
@@ -251,8 +260,22 @@ func (l *Life) badEntry(e *schema.Entry) (faults []*Fault) {
 		_, taken := l.Refund(e.Ref)
 		wrong(e.Ref == "" || taken, "ref", "is no number of its own for a refund")
 	}
+	switch e.Kind {
+	case schema.KindRefunded, schema.KindUnappliedRefunded, schema.KindUnappliedVoided:
+		wrong(!isPhrase(e.Reason), "reason", "is too long, or no text")
+	case schema.KindPaid, schema.KindRefundSucceeded, schema.KindRefundFailed:
+		wrong(e.Reason != "", "reason", "is set; an entry of this kind has none")
+	}
+	switch e.Actor {
+	case "app", "merchant", "channel", "ops", "expiry":
+	default:
+		wrong(true, "actor", "is none of app, merchant, channel, ops and expiry")
+	}
+	wrong(e.KeyID != "" && !made1to(e.KeyID, numberMost, inRequestID), "key_id", "is none that a key has")
+	wrong(!made1to(e.RequestID, numberMost, inRequestID), "request_id", "is none that a request has")
 	results := e.Kind == schema.KindRefundSucceeded || e.Kind == schema.KindRefundFailed
 	wrong(e.ChannelRefundNo != "" && !results, "channel_refund_no", "is set; only a refund's result has one")
+	wrong(e.ChannelRefundNo != "" && results && !made1to(e.ChannelRefundNo, numberMost, inNumber), "channel_refund_no", "is none that a channel gives")
 	wrong((e.PaidAt != 0) != (e.Kind == schema.KindPaid), "paid_at", fmt.Sprintf("is %s; an entry of kind paid has one, and no other", shown(e.PaidAt)))
 	wrong(e.Op != op, "op", "is another operation than its kind and its other columns say")
 	return faults

@@ -114,11 +114,20 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 			l.Journal[4].Kind, l.Journal[4].Op = schema.KindRefundFailed, "refund_result:part:failed"
 		}, []string{"entry 6: kind is a result of a refund that has succeeded before"}},
 		{"an unapplied payment's reason", at(2, func(e *schema.Entry) { e.Reason = "late" }), []string{"entry 2: reason is another than the order and the payment make"}},
+		{"a payment has a reason", at(3, func(e *schema.Entry) { e.Reason = "secret" }), []string{"entry 3: reason is set; an entry of this kind has none"}},
+		{"a refund's reason is no text", at(4, func(e *schema.Entry) { e.Reason = "secret \xff" }), []string{"entry 4: reason is too long, or no text"}},
+		{"a refund's reason is too long", at(7, func(e *schema.Entry) { e.Reason = strings.Repeat("é", 257) }), []string{"entry 7: reason is too long, or no text"}},
+		{"another reason of a refund", at(4, func(e *schema.Entry) { e.Reason = strings.Repeat("é", 256) }), nil},
+		{"actor", at(4, func(e *schema.Entry) { e.Actor = "secret" }), []string{"entry 4: actor is none of app, merchant, channel, ops and expiry"}},
+		{"key_id", at(4, func(e *schema.Entry) { e.KeyID = "a secret" }), []string{"entry 4: key_id is none that a key has"}},
+		{"no key_id", at(4, func(e *schema.Entry) { e.KeyID = "" }), nil},
+		{"an entry's request_id", at(4, func(e *schema.Entry) { e.RequestID = "" }), []string{"entry 4: request_id is none that a request has"}},
 		{"recorded_at", at(5, func(e *schema.Entry) { e.RecordedAt-- }), []string{"entry 5: recorded_at is 2027-01-15 08:00:00.009 UTC; the version before is of 2027-01-15 08:00:00.010 UTC"}},
 		{"the payment's paid_at", at(3, func(e *schema.Entry) { e.PaidAt++ }), []string{"paid_at is 2027-01-15 08:00:00.005 UTC; should be 2027-01-15 08:00:00.006 UTC"}},
 		{"the payment has no paid_at", at(3, func(e *schema.Entry) { e.PaidAt = 0 }), []string{"entry 3: paid_at is null; an entry of kind paid has one", "paid_at is 2027-01-15 08:00:00.005 UTC; should be null"}},
 		{"a refund has a paid_at", at(4, func(e *schema.Entry) { e.PaidAt = t0 }), []string{"entry 4: paid_at is 2027-01-15 08:00:00.000 UTC; an entry of kind paid has one, and no other"}},
 		{"a payment has a channel_refund_no", at(3, func(e *schema.Entry) { e.ChannelRefundNo = "secret" }), []string{"entry 3: channel_refund_no is set; only a refund's result has one"}},
+		{"a result's channel_refund_no", at(6, func(e *schema.Entry) { e.ChannelRefundNo = "a secret" }), []string{"entry 6: channel_refund_no is none that a channel gives"}},
 		{"an unapplied payment is settled twice", func(l *ordersvc.Life) {
 			e := l.Journal[5]
 			e.Kind, e.Op, e.Seq, e.Ref = schema.KindUnappliedVoided, "unapplied_void:2", 9, ""
@@ -160,7 +169,7 @@ func TestAuditCountsRefunds(t *testing.T) {
 	for range ordersvc.RefundsMax + 1 {
 		e := schema.Entry{
 			OrderID: l.Order.ID, UID: l.Order.UID, BID: l.Order.BID, Seq: l.Order.Ver + 1, Kind: schema.KindRefunded, Amount: 1, Currency: "CNY",
-			From: l.Order.Status, To: schema.PartiallyRefunded, RecordedAt: l.Order.UpdatedAt,
+			From: l.Order.Status, To: schema.PartiallyRefunded, RecordedAt: l.Order.UpdatedAt, Actor: "app", RequestID: "r",
 		}
 		e.Ref = strings.Repeat("n", int(e.Seq))
 		e.Op = "refund:" + e.Ref

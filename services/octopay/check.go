@@ -317,7 +317,7 @@ func (r *report) database(ctx context.Context, db *sql.DB, place shardmap.Databa
 		r.differs(place.String(), "it says that it is %s:%d and obeys epoch %d; should be %s, epoch %d", owner.Cluster, owner.Number, owner.Epoch, schema.RefOf(place), m.Epoch())
 	}
 	s, err := r.newest(ctx, db, place, m)
-	if dberr.Of(err) == dberr.Missing {
+	if isMissingTable(err) {
 		return sample{}, nil // said already, by name
 	}
 	return s, err
@@ -327,7 +327,7 @@ func (r *report) database(ctx context.Context, db *sql.DB, place shardmap.Databa
 func (r *report) leases(ctx context.Context, db *sql.DB, meta shardmap.Database) (err error) {
 	// The row without a number says from when on numbers are given out.
 	rows, err := db.QueryContext(ctx, "SELECT name, until_ms, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 FROM `"+meta.Schema+"`.lease WHERE name LIKE 'worker/%'")
-	if dberr.Of(err) == dberr.Missing {
+	if isMissingTable(err) {
 		return nil // said already
 	}
 	if err != nil {

@@ -91,8 +91,9 @@ func (r *report) config(stored payconfig.Stored) {
 		counted(len(stored.Channels()), "channel"), policy(stored.Snapshot), stored.Hash())
 }
 
-// isMissingTable reports whether a table, or its database, isn't there.
+// isMissingTable reports whether a table, or its database, isn't there: not that the account
+// may not read it.
 func isMissingTable(err error) bool {
 	var said *mysql.MySQLError
-	return dberr.Of(err) == dberr.Missing && errors.As(err, &said)
+	return dberr.Of(err) == dberr.Missing && errors.As(err, &said) && !dberr.Denied(err)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/octopay/octopay/payconfig"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/services/internal/boottest"
+	"github.com/octopay/octopay/shardmap"
 )
 
 // What programs read of the meta database before they are ready is looked at: each step
@@ -99,5 +100,74 @@ func TestCheckLooksAtKeysAndConfig(t *testing.T) {
 	e.env = append(slices.Clone(bare), "OCTOPAY_MASTER_KEY=x")
 	if code, stdout, stderr := octopay(t, e.env, "check"); code != 2 || stdout != "" || !strings.Contains(stderr, "master_key") {
 		t.Errorf("a master key that is none: exit %d\n%s%s", code, stdout, stderr)
+	}
+}
+
+// A table that the account may not read is there, and is no table that is missing: whether
+// its keys and its config are good nobody knows, and it is said.
+func TestCheckSaysThatItMayNotReadKeysAndConfig(t *testing.T) {
+	e := newEstate(t, localstack.UID, localstack.BID, localstack.Meta)
+	admin := e.stack.Admin(t, "uid-a")
+	meta := e.c.Meta().Schema()
+	user := e.stack.Map.Prefix() + "reader"
+	of := "'" + user + "'@'%'"
+	exec := func(statements ...string) {
+		t.Helper()
+		for _, s := range statements {
+			if _, err := admin.ExecContext(t.Context(), s); err != nil {
+				t.Fatalf("%s: %v", s, err)
+			}
+		}
+	}
+	exec("CREATE USER "+of+" IDENTIFIED BY '"+e.stack.Password+"'", "GRANT BINLOG MONITOR, PROCESS ON *.* TO "+of, "GRANT TRIGGER, EVENT ON `"+meta+"`.* TO "+of)
+	t.Cleanup(func() {
+		if _, err := admin.Exec("DROP USER " + of); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, in := range []shardmap.Cluster{shardmap.UID, shardmap.BID} {
+		for _, place := range e.stack.Map.Databases(in) {
+			if place.Server.Name == "uid-a" {
+				exec("GRANT SELECT, TRIGGER, EVENT ON `" + place.Schema + "`.* TO " + of)
+			}
+		}
+	}
+	rows, err := admin.QueryContext(t.Context(), "SELECT table_name FROM information_schema.tables WHERE table_schema = ?", meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var tables []string
+	for rows.Next() {
+		var table string
+		if err := rows.Scan(&table); err != nil {
+			t.Fatal(err)
+		}
+		tables = append(tables, table)
+	}
+	if err := rows.Err(); err != nil || len(tables) < 5 {
+		t.Fatal(tables, err)
+	}
+	for _, table := range tables {
+		right := "SELECT"
+		if table == "api_key" || table == "payment_config" {
+			right = "INSERT" // enough to see that it is there, and of which columns
+		}
+		exec("GRANT " + right + " ON `" + meta + "`.`" + table + "` TO " + of)
+	}
+	e.env = append(without(e.env, "OCTOPAY_NATS_URL", "OCTOPAY_DB_USER"), "OCTOPAY_DB_USER="+user)
+	want := []string{
+		"octopay_meta@uid-a: keys: read the keys: ",
+		"octopay_meta@uid-a: payment config: ",
+	}
+	code, differs, _, all := e.check(t)
+	denied := slices.DeleteFunc(slices.Clone(differs), func(s string) bool { return !strings.HasPrefix(s, "octopay_meta@uid-a: ") })
+	if code != 1 || !slices.EqualFunc(denied, want, strings.HasPrefix) {
+		t.Errorf("exit %d\n%s", code, all)
+	}
+	for _, d := range denied {
+		if !strings.Contains(d, "(server error 1142)") {
+			t.Errorf("it doesn't say that it was refused: %s", d)
+		}
 	}
 }

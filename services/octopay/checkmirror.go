@@ -11,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/octopay/octopay/internal/dberr"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/services/internal/boot"
 	"github.com/octopay/octopay/shardmap"
@@ -117,7 +116,7 @@ type copied struct {
 func readCopied(ctx context.Context, db *sql.DB, place shardmap.Database) (*copied, error) {
 	c := &copied{place: place, marks: map[string]schema.Millis{}}
 	err := c.read(ctx, db)
-	if dberr.Of(err) == dberr.Missing || errors.Is(err, sql.ErrNoRows) {
+	if isMissingTable(err) || errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
 	return c, err

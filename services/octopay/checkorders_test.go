@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"github.com/octopay/octopay/ordersvc/mysqlstore"
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
+	"golang.org/x/time/rate"
 )
 
 // bornAt is when the first order of these tests is made; each is a second after the one
@@ -227,6 +229,10 @@ func TestCheckOrders(t *testing.T) {
 		{"an entry's to_status", setEntry(3, "to_status = 'closed'"), []string{entry(3) + "to_status is closed; no entry of kind paid leads there from created", "…"}},
 		{"an entry's ref", setEntry(3, "ref = 'wechat:secret'"), []string{entry(3) + "op is another", row + "channel_trade_no differs"}},
 		{"an entry's reason", setEntry(2, "reason = 'secret'"), []string{entry(2) + "reason is another than the order and the payment make"}},
+		{"the reason of its result", setEntry(5, "reason = 'secret'"), []string{entry(5) + "reason is set"}},
+		{"an entry's actor", setEntry(4, "actor = 'secret'"), []string{entry(4) + "actor is none of app, merchant,"}},
+		{"an entry's key_id", setEntry(4, "key_id = 'a secret'"), []string{entry(4) + "key_id is none that a key has"}},
+		{"an entry's request_id", setEntry(4, "request_id = 'a secret'"), []string{entry(4) + "request_id is none that a request has"}},
 		{"an entry's recorded_at", setEntry(4, "recorded_at = '2026-11-30'"), []string{entry(4) + "recorded_at is 2026-11-30 00:00:00.000 UTC; the version before is of", "…"}},
 		{"an entry's paid_at", setEntry(3, "paid_at = '2026-11-30'"), []string{row + "paid_at is 2026-11-30 13:23:20.005 UTC; should be 2026-11-30 00:00:00.000 UTC"}},
 		{"an entry's channel_refund_no", setEntry(3, "channel_refund_no = 'secret'"), []string{entry(3) + "channel_refund_no is set"}},
@@ -441,36 +447,42 @@ func TestACopyOnItsWayIsNoFault(t *testing.T) {
 		patience time.Duration
 		want     []string
 		faulty   int64
+		again    int // rows that are read again: an order, and what its journal has
 	}{
 		{"it arrives", func(look int) {
 			if look == 2 {
 				arrive()
 				marks()
 			}
-		}, time.Minute, nil, 0},
+		}, time.Minute, nil, 0, 5},
 		{"all has arrived, and it is wrong", func(look int) {
 			if look == 2 {
 				marks()
 			}
-		}, time.Minute, wrong, 1},
+		}, time.Minute, wrong, 1, 4},
 		{"nothing arrives", func(int) {}, time.Millisecond, []string{
-			"octopay_bid_05@bid-a: 1 orders could not be judged: what server uid-a had committed had not arrived after 1ms: see octopay check"}, 0},
+			"octopay_bid_05@bid-a: 1 orders could not be judged: what server uid-a had committed had not arrived after 1ms: see octopay check"}, 0, 0},
 		{"it is another each time", func(look int) {
 			marks()
 			e.exec(t, copies, fmt.Sprintf("UPDATE %%s.order_1 SET ver = %d", 100+look))
-		}, time.Minute, []string{"octopay_bid_05@bid-a: 1 orders could not be judged: they changed each of 10 times that they were looked at: see octopay check"}, 0},
+		}, time.Minute, []string{"octopay_bid_05@bid-a: 1 orders could not be judged: they changed each of 10 times that they were looked at: see octopay check"}, 0, copyLooks * 4},
 	} {
 		e.exec(t, copies, "DELETE FROM %s.mark")
 		e.exec(t, copies, "UPDATE %s.order_1 SET ver = 5")
 		lose()
 		a, out := e.auditor(t, checkOrdersCmd{Mirror: true})
 		a.patience = c.patience
+		const rows = 1 << 20
+		a.pace = rate.NewLimiter(1e-9, rows) // counts
 		looks := 0
 		a.waits = func() { looks++; c.waits(looks) }
 		err := a.run(t.Context())
 		differs, _ := e.lines(out.String())
 		if !slices.Equal(differs, c.want) || a.sum.Faulty != c.faulty || a.sum.Again != 1 || (err != nil) != (len(c.want) > 0) || looks == 0 {
 			t.Errorf("%s: %v, %d looks\n%s", c.name, err, looks, out)
+		}
+		if read, want := rows-int(math.Round(a.pace.Tokens())), int(a.sum.Orders+a.sum.Entries)+c.again; read != want {
+			t.Errorf("%s: %d rows were within the rate, and %d were read", c.name, read, want)
 		}
 		if c.name != "it arrives" {
 			arrive()

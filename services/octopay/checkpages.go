@@ -46,6 +46,13 @@ type read[T any] struct {
 func (a *auditor) page(ctx context.Context, w *walk, from, until int64) (p page, at string, err error) {
 	at = fmt.Sprintf("order_%d", w.table)
 	for try := range pageTries {
+		if try > 0 {
+			select {
+			case <-time.After(125 * time.Millisecond << try):
+			case <-ctx.Done():
+				return p, at, ctx.Err()
+			}
+		}
 		err = w.db.Read(ctx, func(ctx context.Context, c *sql.Conn) error {
 			// Rows and journals of one moment: an order may change at any other.
 			tx, err := c.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
@@ -58,11 +65,6 @@ func (a *auditor) page(ctx context.Context, w *walk, from, until int64) (p page,
 		})
 		if class := dberr.Of(err); !errors.Is(err, cluster.ErrBusy) && class != dberr.NotSent && class != dberr.Unknown {
 			break
-		}
-		select {
-		case <-time.After(250 * time.Millisecond << try):
-		case <-ctx.Done():
-			return p, at, ctx.Err()
 		}
 	}
 	return p, at, err
@@ -320,6 +322,7 @@ looks:
 					open[id] = now
 				}
 			})
+			a.wait(ctx, len(p.orders)+len(p.entries))
 		}
 		if len(open) == 0 {
 			return
