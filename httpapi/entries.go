@@ -10,8 +10,8 @@ import (
 )
 
 // Lists of what happened to orders: rows are entries of journals, newest order first and
-// of one order the newest entry. What a row says of its present state is a fold of its
-// order's journal, as the mirror has it.
+// of one order the newest entry. What a row says of its present state is a fold of the few
+// entries of its order's journal that say so, as the mirror has them.
 
 // unappliedStates are the states that a list of unapplied payments can be asked for; their
 // numbers are those in a filter.
@@ -65,6 +65,7 @@ func (c *call) listUnapplied(f *faults, flt filter) error {
 		return &problem.Problem{Code: problem.MerchantNotFound}
 	}
 	q.Kinds = []schema.Kind{schema.KindUnappliedPayment}
+	q.Beside = func(e *schema.Entry) mirror.Beside { return mirror.Beside{Ops: ordersvc.UnappliedOps(e.Seq)} }
 	fold := func(e *schema.Entry, journal []schema.Entry) (ordersvc.Unapplied, bool) {
 		life := ordersvc.Life{Journal: journal}
 		return life.Unapplied(e.Seq)
@@ -92,6 +93,9 @@ func listAllRefunds(c *call) error {
 		return err
 	}
 	q.Kinds = refundStates[flt.status].kinds
+	q.Beside = func(e *schema.Entry) mirror.Beside {
+		return mirror.Beside{Ref: e.Ref, Kinds: ordersvc.RefundKinds()}
+	}
 	fold := func(e *schema.Entry, journal []schema.Entry) (ordersvc.Refund, bool) {
 		life := ordersvc.Life{Journal: journal}
 		return life.Refund(e.Ref)
@@ -124,8 +128,8 @@ func (c *call) readEntries(f *faults, flt filter, state string, parse func(strin
 	return flt, q, nil
 }
 
-// answerEntries sends a page of entries, each as fold makes it of its journal and
-// appendRow writes it.
+// answerEntries sends a page of entries, each as fold makes it of its journal's part
+// and appendRow writes it.
 func answerEntries[T any](c *call, flt filter, q mirror.EntryQuery, fold func(*schema.Entry, []schema.Entry) (T, bool), appendRow func([]byte, *T) []byte) error {
 	ctx, cancel := c.context()
 	defer cancel()

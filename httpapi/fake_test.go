@@ -205,7 +205,11 @@ func (f fakeMirror) Entries(ctx context.Context, q mirror.EntryQuery) (mirror.En
 		journal := f.journal[o.ID]
 		for _, e := range slices.Backward(journal) {
 			at := mirror.Position{Order: e.OrderID, Seq: e.Seq}
-			if q.BID != 0 && q.BID != e.BID || at.Compare(q.Before) >= 0 || !slices.Contains(q.Kinds, e.Kind) || q.Match != nil && !q.Match(&e, journal) {
+			if q.BID != 0 && q.BID != e.BID || at.Compare(q.Before) >= 0 || !slices.Contains(q.Kinds, e.Kind) {
+				continue
+			}
+			around := q.Around(&e, journal)
+			if q.Match != nil && !q.Match(&e, around) {
 				continue
 			}
 			if n := len(page.Found); n == q.Limit {
@@ -213,7 +217,7 @@ func (f fakeMirror) Entries(ctx context.Context, q mirror.EntryQuery) (mirror.En
 				page.Next = mirror.Position{Order: last.OrderID, Seq: last.Seq}
 				return page, nil
 			}
-			page.Found = append(page.Found, mirror.Found{Entry: e, Journal: journal})
+			page.Found = append(page.Found, mirror.Found{Entry: e, Journal: around})
 		}
 	}
 	return page, nil

@@ -291,7 +291,7 @@ func (r ReturnUnapplied) decide(l *Life, _ schema.Millis) decision {
 		return decision{err: ErrRefundNoReused}
 	}
 	return decision{entry: schema.Entry{
-		Op: fmt.Sprintf("unapplied_refund:%d", r.Seq), Kind: schema.KindUnappliedRefunded,
+		Op: unappliedRefundOp(r.Seq), Kind: schema.KindUnappliedRefunded,
 		Amount: u.Entry.Amount, Currency: u.Entry.Currency, Ref: r.No, Reason: r.Reason,
 	}}
 }
@@ -313,7 +313,7 @@ func (v VoidUnapplied) decide(l *Life, _ schema.Millis) decision {
 		return decision{err: ErrSettled}
 	}
 	return decision{entry: schema.Entry{
-		Op: fmt.Sprintf("unapplied_void:%d", v.Seq), Kind: schema.KindUnappliedVoided,
+		Op: unappliedVoidOp(v.Seq), Kind: schema.KindUnappliedVoided,
 		Amount: u.Entry.Amount, Currency: u.Entry.Currency, Reason: v.Reason,
 	}}
 }

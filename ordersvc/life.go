@@ -285,6 +285,22 @@ func (l *Life) Unapplied(seq int64) (u Unapplied, ok bool) {
 	return u, ok
 }
 
+// The operations that settle an unapplied payment, by the seq of the entry that recorded it.
+func unappliedRefundOp(seq int64) string { return fmt.Sprintf("unapplied_refund:%d", seq) }
+func unappliedVoidOp(seq int64) string   { return fmt.Sprintf("unapplied_void:%d", seq) }
+
+// UnappliedOps returns the operations of which one settles the unapplied payment that the
+// entry seq recorded. By that entry and theirs alone, Unapplied says what it says by the
+// whole journal.
+func UnappliedOps(seq int64) []string { return []string{unappliedRefundOp(seq), unappliedVoidOp(seq)} }
+
+// RefundKinds returns the kinds of the entries that have the number of a refund in Ref: one
+// that accepted it, and at most one of each result. By these alone Refund says what it says
+// by the whole journal.
+func RefundKinds() []schema.Kind {
+	return []schema.Kind{schema.KindRefunded, schema.KindUnappliedRefunded, schema.KindRefundSucceeded, schema.KindRefundFailed}
+}
+
 // settledSeq returns which unapplied payment e settled: its op ends with it.
 func settledSeq(e *schema.Entry) int64 {
 	_, seq, _ := strings.Cut(e.Op, ":")

@@ -151,6 +151,30 @@ func legal(t rapid.TB, l ordersvc.Life) {
 	if o.RefundedAmount < 0 || o.RefundedAmount > o.PaidAmount || o.PaidAmount > o.Amount {
 		t.Fatalf("amounts: %+v", o)
 	}
+	// By the few entries that say what became of an unapplied payment or a refund, it is what
+	// it is by the whole journal.
+	part := func(is func(e *schema.Entry) bool) (p ordersvc.Life) {
+		for i := range l.Journal {
+			if is(&l.Journal[i]) {
+				p.Journal = append(p.Journal, l.Journal[i])
+			}
+		}
+		return p
+	}
+	for i := range l.Journal {
+		e := &l.Journal[i]
+		settles := ordersvc.UnappliedOps(e.Seq)
+		few := part(func(o *schema.Entry) bool { return o.Seq == e.Seq || slices.Contains(settles, o.Op) })
+		got, is := few.Unapplied(e.Seq)
+		if want, wantIs := l.Unapplied(e.Seq); is != wantIs || got != want || len(few.Journal) > 2 {
+			t.Fatalf("by %d entries %+v, by all %+v", len(few.Journal), got, want)
+		}
+		few = part(func(o *schema.Entry) bool { return o.Ref == e.Ref && slices.Contains(ordersvc.RefundKinds(), o.Kind) })
+		refund, is := few.Refund(e.Ref)
+		if want, wantIs := l.Refund(e.Ref); is != wantIs || refund != want || e.Ref != "" && len(few.Journal) > 3 {
+			t.Fatalf("by %d entries %+v, by all %+v", len(few.Journal), refund, want)
+		}
+	}
 	count, ops := map[schema.Kind]int{}, map[string]bool{}
 	for _, e := range l.Journal {
 		count[e.Kind]++

@@ -111,7 +111,7 @@ func TestMigrateMakesTheTablesOfTheDesign(t *testing.T) {
 			slices.Concat([]string{"conflict_scan", "dead_letter"}, eachTable("journal"), []string{"mark"}, eachTable("order"), []string{"owner", "payment_reference", "progress"}),
 			map[string][]string{
 				"order":   {"bid,id", "bid,out_trade_no,id", "bid,status,id", "unique id", "updated_at,id"},
-				"journal": {"bid,kind,order_id,seq", "bid,recorded_at,order_id,seq", "kind,order_id,seq", "recorded_at,order_id,seq", "ref,kind", "unique order_id,seq"},
+				"journal": {"bid,kind,order_id,seq", "bid,recorded_at,order_id,seq", "kind,order_id,seq", "order_id,op", "recorded_at,order_id,seq", "ref,kind", "unique order_id,seq"},
 			},
 		},
 		{m.Meta(), []string{"api_key", "api_key_audit", "api_key_version", "conflict", "conflict_order", "database_made", "lease", "payment_config", "shard_map"}, nil},

@@ -382,6 +382,20 @@ var reading = []twin{
 		pkg:     "syncer/mirror", test: "TestMemory/APageOfEntriesExaminesSoMany", says: "in 1 pages", fast: true,
 	},
 	{
+		guard:   "a list in memory reads of a long journal what it needs",
+		file:    "syncer/mirror/mirror.go",
+		with:    "if journal[i].Seq == e.Seq || b.Has(&journal[i]) {",
+		without: "if journal[i].Seq == e.Seq || b.Has(&journal[i]) || q.Beside != nil {",
+		pkg:     "syncer/mirror", test: "TestMemory/AnOrderWithThousandsOfEntries", says: "of its journal", fast: true,
+	},
+	{
+		guard:   "what became of an entry of a long journal is read by its operation",
+		file:    "syncer/mirror/sql.go",
+		with:    "args = append(args, op)\n		}\n		r.of(table, \"operation\").or(\"order_id = ? AND op IN (\"+questions(n)+\")\", args...)",
+		without: "args = append(args, op)\n		}\n		r.of(table, \"PRIMARY\").or(\"order_id = ? AND op IN (\"+questions(n)+\")\", args...)",
+		pkg:     "syncer/mirror", test: "TestStatementsReadWhatTheyReturn", says: "the server read",
+	},
+	{
 		guard:   "a scan for conflicts doesn't pass what is in flight",
 		file:    "syncer/mirror/sql.go",
 		with:    "until := completeUntil(s.c.Map(), marks)\n		if err := newOrders(",

@@ -73,6 +73,27 @@ func TestStatementsReadWhatTheyReturn(t *testing.T) {
 	// A row; its number's first other order, which may be the row itself.
 	add("new orders", 10*most, 4)(orders, ordersArgs)
 	add("new entries", 10*most, 2)(entries, entriesArgs)
+	// An order that has thousands of entries, all of one reference, and as many of them were
+	// settled: one of the operations that may have settled each is there.
+	exec(fmt.Sprintf("INSERT INTO `%[1]s`.journal_4 (order_id, seq, uid, bid, op, kind, amount, from_status, to_status, ref, actor, request_id, recorded_at)"+
+		" SELECT 9000, seq, 1, 1, IF(seq <= %[2]d, CONCAT('unapplied:', seq), CONCAT('settles:', seq - %[2]d)), IF(seq <= %[2]d, 'unapplied_payment', 'unapplied_voided'), 1, 'paid', 'paid', 'wechat:1', 'channel', 'r',"+
+		" '2026-11-30' FROM `%[1]s`.seq_1_to_%[3]d", name, rows, 2*rows))
+	exec(fmt.Sprintf("INSERT INTO `%[1]s`.journal_4 (order_id, seq, uid, bid, op, kind, amount, from_status, to_status, ref, actor, request_id, recorded_at)"+
+		" VALUES (9000, 20000, 1, 1, 'refund', 'refunded', 1, 'paid', 'paid', 'wechat:1', 'app', 'r', '2026-11-30')", name))
+	var at []mirror.Position
+	var settlings []mirror.Beside
+	for i := range int64(most) {
+		at = append(at, mirror.Position{Order: 9000, Seq: 1 + 7*i})
+		settlings = append(settlings, mirror.Beside{Ops: []string{fmt.Sprintf("settles:%d", 1+7*i), fmt.Sprintf("other:%d", 1+7*i)}})
+	}
+	of, settles, ofArgs, settlesArgs := mirror.EntriesTexts(db, 4, at, 9000, settlings...)
+	add("entries of a long journal", most, 2)(of, ofArgs)
+	add("what settles them", most, 4)(settles, settlesArgs)
+	_, refunds, _, refundsArgs := mirror.EntriesTexts(db, 4, nil, 9000, mirror.Beside{
+		Ref: "wechat:1", Kinds: []schema.Kind{schema.KindRefunded, schema.KindUnappliedRefunded, schema.KindRefundSucceeded, schema.KindRefundFailed},
+	})
+	add("what has a refund's number", 1, 8)(refunds, refundsArgs)
+	exec(fmt.Sprintf("ANALYZE TABLE `%s`.journal_4", name))
 	for _, s := range all {
 		t.Run(s.name, func(t *testing.T) {
 			read := func(text string, args ...any) (rows int) {

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -18,9 +19,9 @@ type shelf interface {
 	// keys returns the next positions of each run behind before, at most most of each, in
 	// any order. All that there is at floor and before it is among them.
 	keys(ctx context.Context, q *EntryQuery, before Position, most int) (keys []key, floor Position, err error)
-	// journals returns the journals of the orders of keys, each oldest first; of one
-	// merchant's entries alone if the query is.
-	journals(ctx context.Context, q *EntryQuery, keys []key) (map[int64][]schema.Entry, error)
+	// read returns the entries at keys and those beside each, in any order, and each
+	// once; of one merchant's alone if the query is.
+	read(ctx context.Context, q *EntryQuery, keys []key) ([]schema.Entry, error)
 }
 
 // A key is where an entry is: its position, which shelf has it, and in which table.
@@ -32,17 +33,17 @@ type key struct {
 const (
 	// shelvesAtOnce is how many databases one page asks at once.
 	shelvesAtOnce = 8
-	// journalsMax is how many entries' journals are read at once.
-	journalsMax = 200
+	// keysMax is how many keys' entries are read at once.
+	keysMax = 200
 	// enough is how many rows a page may have examined and go on: close to the most it
 	// would go on in ever smaller steps.
-	enough = ExaminedMax - journalsMax
+	enough = ExaminedMax - keysMax
 )
 
 // walk returns a page of what is on the shelves. Every shelf is asked for the positions
 // that come next on it, which its indexes hold, and the merged order is known down to the
-// highest floor: what a shelf has below its own isn't known yet. Journals are read of
-// what comes first in that order alone.
+// highest floor: what a shelf has below its own isn't known yet. Whole entries, and those
+// beside them, are read of what comes first in that order alone.
 func walk(ctx context.Context, shelves []shelf, q *EntryQuery) (page EntryPage, err error) {
 	// Before the rows: what the marks promise is then in the rows.
 	untils := make([]schema.Millis, len(shelves))
@@ -60,7 +61,7 @@ func walk(ctx context.Context, shelves []shelf, q *EntryQuery) (page EntryPage, 
 	}
 	before := q.Before
 	for examined := 0; ; {
-		// Half of what may be examined goes to positions, so that the journals of those that
+		// Half of what may be examined goes to positions, so that the entries of those that
 		// were found can be read.
 		most := (ExaminedMax - examined) / runs / 2
 		if most == 0 {
@@ -83,12 +84,12 @@ func walk(ctx context.Context, shelves []shelf, q *EntryQuery) (page EntryPage, 
 				page.Next = before
 				return page, nil
 			}
-			// A journal has a few entries; one that has thousands is read all the same.
-			n := min(len(keys), journalsMax, 1+(ExaminedMax-examined)/10)
+			// A few are beside each.
+			n := min(len(keys), keysMax, 1+(ExaminedMax-examined)/10)
 			if q.Match == nil {
 				n = min(n, q.Limit-len(page.Found))
 			}
-			journals, read, err := journalsOf(ctx, shelves, q, keys[:n])
+			orders, read, err := entriesOf(ctx, shelves, q, keys[:n])
 			if err != nil {
 				return EntryPage{}, err
 			}
@@ -99,10 +100,13 @@ func walk(ctx context.Context, shelves []shelf, q *EntryQuery) (page EntryPage, 
 					return page, nil
 				}
 				before = k.Position
-				journal := journals[k.shelf][k.Order]
-				i := slices.IndexFunc(journal, func(e schema.Entry) bool { return e.Seq == k.Seq })
-				if i >= 0 && (q.Match == nil || q.Match(&journal[i], journal)) {
-					page.Found = append(page.Found, Found{journal[i], journal})
+				of := orders[k.shelf][k.Order]
+				i, there := slices.BinarySearchFunc(of, k.Seq, func(e schema.Entry, seq int64) int { return cmp.Compare(e.Seq, seq) })
+				if !there {
+					continue
+				}
+				if around := q.Around(&of[i], of); q.Match == nil || q.Match(&of[i], around) {
+					page.Found = append(page.Found, Found{of[i], around})
 				}
 			}
 			keys = keys[n:]
@@ -137,28 +141,32 @@ func next(ctx context.Context, shelves []shelf, q *EntryQuery, before Position, 
 	return keys, slices.MaxFunc(floors, Position.Compare), nil
 }
 
-// journalsOf returns the journals of the orders of keys, by shelf and order, and how many
-// entries they have.
-func journalsOf(ctx context.Context, shelves []shelf, q *EntryQuery, keys []key) (journals []map[int64][]schema.Entry, read int, err error) {
+// entriesOf returns the entries at keys and those beside them, by shelf and order, oldest
+// first, and how many they are.
+func entriesOf(ctx context.Context, shelves []shelf, q *EntryQuery, keys []key) (orders []map[int64][]schema.Entry, read int, err error) {
 	of := make([][]key, len(shelves))
 	for _, k := range keys {
 		of[k.shelf] = append(of[k.shelf], k)
 	}
-	journals = make([]map[int64][]schema.Entry, len(shelves))
+	entries := make([][]schema.Entry, len(shelves))
 	if err := all(ctx, shelves, func(ctx context.Context, i int) (err error) {
 		if len(of[i]) > 0 {
-			journals[i], err = shelves[i].journals(ctx, q, of[i])
+			entries[i], err = shelves[i].read(ctx, q, of[i])
 		}
 		return err
 	}); err != nil {
 		return nil, 0, err
 	}
-	for _, on := range journals {
-		for _, journal := range on {
-			read += len(journal)
+	orders = make([]map[int64][]schema.Entry, len(shelves))
+	for i, on := range entries {
+		read += len(on)
+		slices.SortFunc(on, func(a, b schema.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
+		orders[i] = map[int64][]schema.Entry{}
+		for _, e := range on {
+			orders[i][e.OrderID] = append(orders[i][e.OrderID], e)
 		}
 	}
-	return journals, read, nil
+	return orders, read, nil
 }
 
 // all calls f for each shelf, several at once, and returns the first error.

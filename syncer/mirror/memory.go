@@ -136,12 +136,33 @@ func (d *memory) keys(_ context.Context, q *EntryQuery, before Position, most in
 	return keys, floor, nil
 }
 
-func (d *memory) journals(_ context.Context, q *EntryQuery, keys []key) (map[int64][]schema.Entry, error) {
+func (d *memory) read(_ context.Context, q *EntryQuery, keys []key) (out []schema.Entry, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := map[int64][]schema.Entry{}
+	type name struct {
+		order int64
+		kind  schema.Kind // of a reference; 0: it is an operation
+		text  string
+	}
+	at, names, orders := map[Position]bool{}, map[name]bool{}, map[int64]bool{}
 	for _, k := range keys {
-		out[k.Order] = d.journal(q.BID, k.Order)
+		at[k.Position], orders[k.Order] = true, true
+		of := d.entries[k.Order]
+		i, _ := slices.BinarySearchFunc(of, k.Seq, func(e schema.Entry, seq int64) int { return cmp.Compare(e.Seq, seq) })
+		b := q.beside(&of[i])
+		for _, op := range b.Ops {
+			names[name{k.Order, 0, op}] = true
+		}
+		for _, kind := range b.Kinds {
+			names[name{k.Order, kind, b.Ref}] = b.Ref != ""
+		}
+	}
+	for order := range orders {
+		for _, e := range d.journal(q.BID, order) {
+			if at[Position{order, e.Seq}] || names[name{order, 0, e.Op}] || names[name{order, e.Kind, e.Ref}] {
+				out = append(out, e)
+			}
+		}
 	}
 	return out, nil
 }

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"slices"
 
 	"github.com/octopay/octopay/schema"
 	"github.com/octopay/octopay/shardmap"
@@ -57,17 +58,53 @@ func (p Position) Compare(q Position) int {
 type EntryQuery struct {
 	BID   int64         // 0: of all merchants
 	Kinds []schema.Kind // of these kinds, at least one
-	// Match reports whether an entry is wanted, by its order's journal as the mirror has
-	// it, oldest first; nil: every one is.
+	// Beside names the entries that say what became of one; nil: there are none.
+	Beside func(e *schema.Entry) Beside
+	// Match reports whether an entry is wanted, by itself and those beside it as the mirror
+	// has them, oldest first; nil: every one is.
 	Match  func(e *schema.Entry, journal []schema.Entry) bool
 	Before Position // behind here; at first Newest
 	Limit  int      // entries, at least 1
 }
 
+// A Beside names entries of one order: those of some operations, and those of some kinds
+// with one reference. A journal has no end, so a caller MUST name a few of it, however long
+// it is.
+type Beside struct {
+	Ops   []string
+	Ref   string        // "": none
+	Kinds []schema.Kind // with Ref
+}
+
+// Has reports whether an entry of the order is among them.
+func (b *Beside) Has(e *schema.Entry) bool {
+	return slices.Contains(b.Ops, e.Op) || b.Ref != "" && e.Ref == b.Ref && slices.Contains(b.Kinds, e.Kind)
+}
+
+// beside returns what is beside e.
+func (q *EntryQuery) beside(e *schema.Entry) Beside {
+	if q.Beside == nil {
+		return Beside{}
+	}
+	return q.Beside(e)
+}
+
+// Around returns what of a journal a list brings along with e: itself, and what is beside
+// it.
+func (q *EntryQuery) Around(e *schema.Entry, journal []schema.Entry) (out []schema.Entry) {
+	b := q.beside(e)
+	for i := range journal {
+		if journal[i].Seq == e.Seq || b.Has(&journal[i]) {
+			out = append(out, journal[i])
+		}
+	}
+	return out
+}
+
 // A Found is an entry of a list.
 type Found struct {
 	Entry   schema.Entry
-	Journal []schema.Entry // of its order as the mirror has it, oldest first
+	Journal []schema.Entry // itself and those beside it as the mirror has them, oldest first
 }
 
 // An EntryPage is part of a list of entries, in the order of Position.
@@ -83,9 +120,9 @@ type EntryPage struct {
 // (wrapped), or a fault.
 type Reader interface {
 	List(ctx context.Context, q Query) (Page, error)
-	// Entries returns entries and their orders' journals. What it examines, at most
-	// ExaminedMax, are rows of the list and rows of these journals; the journals that are
-	// read last are read to their ends.
+	// Entries returns entries, each with those beside it. What it examines, at most
+	// ExaminedMax and a few, are rows of the list and these entries; how long an order's
+	// journal is makes no difference.
 	Entries(ctx context.Context, q EntryQuery) (EntryPage, error)
 }
 

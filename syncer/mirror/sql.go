@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -148,44 +147,119 @@ func (f *sqlShelf) keys(ctx context.Context, q *EntryQuery, before Position, mos
 	return keys, floor, err
 }
 
-func (f *sqlShelf) journals(ctx context.Context, q *EntryQuery, keys []key) (out map[int64][]schema.Entry, err error) {
-	orders := map[int][]any{} // by table
-	for _, k := range keys {
-		if !slices.Contains(orders[k.table], any(k.Order)) {
-			orders[k.table] = append(orders[k.table], k.Order)
-		}
+// A condition is which rows of a table are read, by one index.
+type condition struct {
+	table int
+	index string
+	where strings.Builder
+	args  []any
+}
+
+func (c *condition) or(where string, args ...any) {
+	if c.where.Len() > 0 {
+		c.where.WriteString(" OR ")
 	}
-	var text strings.Builder
-	var args []any
-	for _, table := range slices.Sorted(maps.Keys(orders)) {
-		if text.Len() > 0 {
-			text.WriteString(" UNION ALL ")
+	c.where.WriteString(where)
+	c.args = append(c.args, args...)
+}
+
+func questions(n int) string { return "?" + strings.Repeat(",?", n-1) }
+
+// A reading is conditions by table and index.
+type reading map[string]*condition
+
+func (r reading) of(table int, index string) *condition {
+	name := fmt.Sprint(table, index)
+	if r[name] == nil {
+		r[name] = &condition{table: table, index: index}
+	}
+	return r[name]
+}
+
+// text returns the statement that reads the entries of all conditions, with its arguments.
+func (r reading) text(schemaName string) (text string, args []any) {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		c := r[name]
+		parts = append(parts, fmt.Sprintf("SELECT %s FROM `%s`.journal_%d FORCE INDEX (%s) WHERE %s",
+			schema.List(schema.EntryColumns), schemaName, c.table, c.index, &c.where))
+		args = append(args, c.args...)
+	}
+	return strings.Join(parts, " UNION ALL "), args
+}
+
+// atKeys reads what is at keys.
+func atKeys(keys []key) reading {
+	seqs := map[[2]int64][]any{} // by table and order
+	for _, k := range keys {
+		of := [2]int64{int64(k.table), k.Order}
+		seqs[of] = append(seqs[of], k.Seq)
+	}
+	r := reading{}
+	for of, s := range seqs {
+		r.of(int(of[0]), "PRIMARY").or("order_id = ? AND seq IN ("+questions(len(s))+")", append([]any{of[1]}, s...)...)
+	}
+	return r
+}
+
+// add reads what is beside an entry of a table. Each row has a place of its own in an
+// index; the primary key is the end of each.
+func (r reading) add(table int, order int64, b Beside) {
+	if n := len(b.Ops); n > 0 {
+		args := []any{order}
+		for _, op := range b.Ops {
+			args = append(args, op)
 		}
-		fmt.Fprintf(&text, "SELECT %s FROM `%s`.journal_%d FORCE INDEX (PRIMARY) WHERE order_id IN (?%s)",
-			schema.List(schema.EntryColumns), f.db.Schema(), table, strings.Repeat(",?", len(orders[table])-1))
-		args = append(args, orders[table]...)
+		r.of(table, "operation").or("order_id = ? AND op IN ("+questions(n)+")", args...)
+	}
+	if n := len(b.Kinds); n > 0 && b.Ref != "" {
+		args := []any{b.Ref}
+		for _, kind := range b.Kinds {
+			args = append(args, kind.String())
+		}
+		r.of(table, "reference").or("ref = ? AND kind IN ("+questions(n)+") AND order_id = ?", append(args, order)...)
+	}
+}
+
+func (f *sqlShelf) read(ctx context.Context, q *EntryQuery, keys []key) (out []schema.Entry, err error) {
+	tables := map[int64]int{} // of orders
+	for _, k := range keys {
+		tables[k.Order] = k.table
 	}
 	err = f.db.Read(ctx, func(ctx context.Context, c *sql.Conn) error {
-		out = map[int64][]schema.Entry{}
-		rows, err := c.QueryContext(ctx, text.String(), args...)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for rows.Next() {
-			var e schema.Entry
-			if err := rows.Scan(e.Fields()...); err != nil {
+		out = nil
+		seen := map[Position]bool{}
+		read := func(r reading) error {
+			if len(r) == 0 {
+				return nil
+			}
+			text, args := r.text(f.db.Schema())
+			rows, err := c.QueryContext(ctx, text, args...)
+			if err != nil {
 				return err
 			}
-			if q.BID == 0 || e.BID == q.BID {
-				out[e.OrderID] = append(out[e.OrderID], e)
+			defer func() { _ = rows.Close() }()
+			for rows.Next() {
+				var e schema.Entry
+				if err := rows.Scan(e.Fields()...); err != nil {
+					return err
+				}
+				if p := (Position{e.OrderID, e.Seq}); !seen[p] && (q.BID == 0 || e.BID == q.BID) {
+					seen[p] = true
+					out = append(out, e)
+				}
 			}
+			return rows.Err()
 		}
-		return rows.Err()
+		if err := read(atKeys(keys)); err != nil {
+			return err
+		}
+		beside := reading{}
+		for i := range out {
+			beside.add(tables[out[i].OrderID], out[i].OrderID, q.beside(&out[i]))
+		}
+		return read(beside)
 	})
-	for _, journal := range out {
-		slices.SortFunc(journal, func(a, b schema.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
-	}
 	return out, err
 }
 

@@ -47,6 +47,7 @@ func Run(t *testing.T, open func(t *testing.T) Mirror) {
 		{"ListsOfEntries", entryLists},
 		{"AWalkWhileEntriesCome", entryWalk},
 		{"APageOfEntriesExaminesSoMany", entriesExamined},
+		{"AnOrderWithThousandsOfEntries", entriesOfOneOrder},
 		{"CompleteUntil", complete},
 		{"RetryAndDrop", settle},
 		{"TwoOrdersWithOneID", taken},
