@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -93,7 +92,7 @@ func (m *meter) answersOf(r *vegeta.Result, w *wire) []string {
 	}
 	status := strconv.Itoa(int(r.Code))
 	if r.Code >= 300 {
-		if code := between(r.Body, `"code":"`); codeForm.MatchString(code) {
+		if code := between(r.Body, `"code":"`); traffic.IsCode(code) {
 			status += " " + code
 		}
 		return []string{status}
@@ -123,9 +122,6 @@ func (m *meter) judge(n uint64, s traffic.Success) []traffic.Fate {
 	}
 	return []traffic.Fate{{Answer: status, Fault: traffic.Read(s)}}
 }
-
-// codeForm is how codes of problems look.
-var codeForm = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
 // known returns an answer that may be counted by itself: a service that makes up codes
 // must not make up figures without end.

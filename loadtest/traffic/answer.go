@@ -271,7 +271,7 @@ func (r *result) success() Success {
 func (r *result) fate(take func(Success, answered) *Fault) Fate {
 	status := strconv.Itoa(r.Status)
 	if r.Status >= 300 {
-		if !codeForm.MatchString(r.Error.Code) {
+		if !IsCode(r.Error.Code) {
 			return Fate{Answer: ItemAnswer + status}
 		}
 		return Fate{Answer: ItemAnswer + status + " " + r.Error.Code}
@@ -285,6 +285,10 @@ func (r *result) fate(take func(Success, answered) *Fault) Fate {
 
 // codeForm is how codes of problems look.
 var codeForm = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+
+// IsCode reports whether s looks like the code of a problem: what else a service writes
+// there is not repeated.
+func IsCode(s string) bool { return codeForm.MatchString(s) }
 
 // Knows reports whether an answer is an order of the plan, which no read reads.
 func (l *Ledger) Knows(s Success) bool {
