@@ -8,6 +8,7 @@ import (
 
 	"github.com/octopay/octopay/internal/dberr"
 	"github.com/octopay/octopay/shardmap"
+	"golang.org/x/sync/errgroup"
 )
 
 // ErrMapConflict reports two maps that differ and have one epoch. Nobody can say which
@@ -52,6 +53,22 @@ func ResolveMap(ctx context.Context, c *Cluster, file *shardmap.Map) (*shardmap.
 		return nil, fmt.Errorf("the map file has epoch %d and isn't in force, in %s there is epoch %d: run octopay migrate with this file", file.Epoch(), c.Meta().Place(), stored.Epoch())
 	}
 	return stored, nil
+}
+
+// Obeyed returns nil when every database of the truth says that it obeys c's map. A map that
+// isn't in force any more is then ruled out, without the meta database: octopay migrate
+// raises the epoch of all databases before it puts another map in force, so one that an old
+// map finds where it still is says so. Only a truth that was moved whole, and whose old
+// servers go on with the old epoch, isn't noticed.
+func Obeyed(ctx context.Context, c *Cluster) error {
+	var g errgroup.Group
+	for _, place := range c.Map().Databases(shardmap.UID) {
+		g.Go(func() error {
+			// Read asks for the epoch by itself.
+			return c.Database(shardmap.UID, place.Number).Read(ctx, func(context.Context, *sql.Conn) error { return nil })
+		})
+	}
+	return g.Wait()
 }
 
 // PutMapInForce stores m, whose databases obey it, as the map in force. Done twice it

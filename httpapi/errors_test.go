@@ -166,6 +166,8 @@ func TestCreatesThatTheConfigDoesNotAllow(t *testing.T) {
 	s := start(t)
 	s.orders.err = payconfig.ErrMerchantNotFound
 	s.create(body()).is(404, "merchant_not_found")
+	s.orders.err = payconfig.ErrNotRead
+	s.create(body()).is(503, "shard_unavailable")
 	s.orders.err = payconfig.ErrMerchantDisabled
 	s.create(body()).is(403, "merchant_disabled")
 	s.orders.err = payconfig.ErrCurrencyUnsupported

@@ -74,6 +74,8 @@ var (
 	// ErrMerchantNotFound reports a merchant that the config doesn't list, where it
 	// refuses such.
 	ErrMerchantNotFound = errors.New("payconfig: the merchant is not known")
+	// ErrNotRead reports that no config was read yet, so nobody can say.
+	ErrNotRead = errors.New("payconfig: no config was read yet")
 	// ErrMerchantDisabled reports a merchant that gets no new orders.
 	ErrMerchantDisabled = errors.New("payconfig: the merchant is disabled")
 	// ErrCurrencyUnsupported reports a currency that the merchant doesn't take.
@@ -109,10 +111,19 @@ type Snapshot struct {
 	byChannel     map[string]int32 // into channels
 	text          string
 	hash          string
+	unknown       bool // it stands for the one that nobody has read yet
 }
 
 // Default returns the config of an installation in which none was set.
 func Default() *Snapshot { return build(0, false, nil, nil) }
+
+// NotRead returns what stands for the config until the first is read: it allows no new
+// order, for nobody can say who may, and holds nobody to a rate.
+func NotRead() *Snapshot {
+	s := build(0, true, nil, nil)
+	s.unknown = true
+	return s
+}
 
 // build makes a snapshot of valid parts, and keeps them.
 func build(version int64, refuseUnknown bool, merchants []Merchant, channels []Channel) *Snapshot {
@@ -182,12 +193,14 @@ func (s *Snapshot) Channel(name string) (c Channel, known bool) {
 }
 
 // AllowCreate returns nil if a merchant may create a new order in a currency that there
-// is; else ErrMerchantNotFound, ErrMerchantDisabled or ErrCurrencyUnsupported. It
+// is; else ErrMerchantNotFound, ErrMerchantDisabled, ErrCurrencyUnsupported or ErrNotRead. It
 // allocates nothing. A create that happened before is not asked for here: it is
 // answered, whatever the config says now.
 func (s *Snapshot) AllowCreate(bid int64, code string) error {
 	i, known := s.byBID[bid]
 	switch {
+	case s.unknown:
+		return ErrNotRead
 	case !known && s.refuseUnknown:
 		return ErrMerchantNotFound
 	case !known:

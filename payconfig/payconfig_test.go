@@ -307,3 +307,17 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// Before a config was read nobody can say who may, and nobody is held to a rate.
+func TestBeforeAConfigIsReadNobodyGetsAnOrder(t *testing.T) {
+	none := NotRead()
+	if err := none.AllowCreate(1001, "CNY"); !errors.Is(err, ErrNotRead) {
+		t.Errorf("a create: %v", err)
+	}
+	rates := NewRates(func() *Snapshot { return none })
+	for range 2 * burstMin {
+		if !rates.Allow(1001) {
+			t.Fatal("a call was refused")
+		}
+	}
+}

@@ -70,6 +70,7 @@ var refused = []struct {
 	err  error
 	code Code
 }{
+	{payconfig.ErrNotRead, ShardUnavailable},
 	{payconfig.ErrMerchantNotFound, MerchantNotFound},
 	{payconfig.ErrMerchantDisabled, MerchantDisabled},
 	{payconfig.ErrCurrencyUnsupported, CurrencyUnsupported},

@@ -145,6 +145,13 @@ var inlet = []twin{
 
 var programs = []twin{
 	{
+		guard:   "a map file that a database doesn't obey begins nothing alone",
+		file:    "services/internal/boot/program.go",
+		with:    "cluster.Obeyed(ctx, databases) == nil {",
+		without: "true {",
+		pkg:     "services/internal/e2e", test: "TestAnOrderdIsRestartedWithoutTheMetaDatabase", says: "it began with a file that isn't in force",
+	},
+	{
 		guard:   "readiness is false before the listener closes",
 		file:    "services/internal/front/front.go",
 		with:    "				f.Ready.Drain()\n",

@@ -31,7 +31,7 @@ type config struct {
 	OpsAddr     string        `yaml:"ops_addr" help:"where health, readiness and metrics are, host:port of this machine alone"`
 	ReadPermits int           `yaml:"read_permits" help:"reads of one database at once"`
 	AtOnce      int           `yaml:"transactions_at_once" help:"transactions in flight on one server, from this process"`
-	KeysFile    string        `yaml:"keys_file" help:"keeps the hashes of the API keys over a restart, for this process alone; empty: nothing does, and without the meta database it starts without keys"`
+	KeysFile    string        `yaml:"keys_file" help:"keeps the hashes of the API keys over a restart, for this process alone; empty: nothing does, and one that starts without the meta database has none"`
 	Grace       time.Duration `yaml:"shutdown_wait" help:"time for requests under way at the end"`
 }
 
@@ -73,7 +73,7 @@ func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
 		return err
 	}
 	return boot.Run(ctx, ops, boot.Part{Name: "orders", Run: func(ctx context.Context) error {
-		databases, err := program.Cluster(ctx, cluster.Config{ReadPermits: c.ReadPermits})
+		databases, err := program.Cluster(ctx, cluster.Config{ReadPermits: c.ReadPermits}, true)
 		if err != nil {
 			return err
 		}
@@ -81,26 +81,19 @@ func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
 		if err != nil {
 			return errors.Join(err, databases.Close())
 		}
-		var config *payconfig.Watch
-		if err := boot.Until(ctx, program.Log, "the payment config", func(ctx context.Context) (err error) {
-			config, err = payconfig.Follow(ctx, payconfig.NewStore(databases.Meta()), program.Log)
-			return err
-		}); err != nil {
-			return errors.Join(err, databases.Close())
-		}
-		program.Registry.MustRegister(config)
+		config, watching := program.PaymentConfig(databases)
 		store := mysqlstore.New(databases)
 		f := front.Front{
 			Shards: databases.Map, Store: store, Mirror: mirror.NewSQL(databases), Conflicts: conflict.NewSQL(databases), Keys: keys,
 			Leases:     lease.NewSQL(databases.Meta()),
-			Policy:     func(bid int64, currency string) error { return config.Snapshot().AllowCreate(bid, currency) },
-			WithinRate: payconfig.NewRates(config.Snapshot).Allow,
+			Policy:     func(bid int64, currency string) error { return config().AllowCreate(bid, currency) },
+			WithinRate: payconfig.NewRates(config).Allow,
 			Available:  func(n int) error { return databases.Database(shardmap.UID, n).Writable() },
 			Ready:      program.Ready, Registry: program.Registry, Log: program.Log,
 			Certificate: certificate, TrustedProxies: c.TrustedProxies,
 			Addr: c.Addr, Grace: c.Grace, AtOnce: c.AtOnce,
 		}
-		err = boot.Run(ctx, program.Handles(databases), following, boot.Part{Name: "payment config", Run: config.Run}, boot.Part{Name: "front", Run: f.Run})
+		err = boot.Run(ctx, program.Handles(databases), following, watching, boot.Part{Name: "front", Run: f.Run})
 		return errors.Join(err, store.Close(), databases.Close())
 	}})
 }

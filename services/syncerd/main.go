@@ -66,7 +66,7 @@ func run(ctx context.Context, args, environ []string, stderr io.Writer) error {
 }
 
 func mirror(ctx context.Context, c config, program *boot.Program) (err error) {
-	databases, err := program.Cluster(ctx, cluster.Config{})
+	databases, err := program.Cluster(ctx, cluster.Config{}, false)
 	if err != nil {
 		return err
 	}

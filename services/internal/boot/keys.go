@@ -3,9 +3,11 @@ package boot
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/octopay/octopay/auth"
 	"github.com/octopay/octopay/cluster"
+	"github.com/octopay/octopay/payconfig"
 )
 
 // theKeys is what a program waits for that serves callers.
@@ -35,4 +37,36 @@ func (p *Program) Keys(databases *cluster.Cluster, file string) (*auth.Keyring, 
 		})
 		return keys.Run(ctx)
 	}}, nil
+}
+
+// theConfig is what a program waits for that takes orders.
+const theConfig = "the payment config"
+
+// PaymentConfig returns the config in force, and the part that follows it, which goes
+// behind that of the databases. Until there is one it is payconfig.NotRead, and the program
+// isn't ready.
+func (p *Program) PaymentConfig(databases *cluster.Cluster) (func() *payconfig.Snapshot, Part) {
+	var watch atomic.Pointer[payconfig.Watch]
+	none := payconfig.NotRead()
+	p.Ready.Waiting(theConfig)
+	inForce := func() *payconfig.Snapshot {
+		if w := watch.Load(); w != nil {
+			return w.Snapshot()
+		}
+		return none
+	}
+	return inForce, Part{theConfig, func(ctx context.Context) error {
+		if err := Until(ctx, p.Log, theConfig, func(ctx context.Context) error {
+			w, err := payconfig.Follow(ctx, payconfig.NewStore(databases.Meta()), p.Log)
+			if err == nil {
+				watch.Store(w)
+			}
+			return err
+		}); err != nil {
+			return nil // ctx has ended
+		}
+		p.Registry.MustRegister(watch.Load())
+		p.Ready.Arrived(theConfig)
+		return watch.Load().Run(ctx)
+	}}
 }

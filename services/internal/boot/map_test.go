@@ -36,7 +36,7 @@ func TestAProgramBeginsWithTheMapInForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := boot.NewProgram(slog.New(slog.DiscardHandler), boot.Shared{MapFile: file, DBUser: stack.User, DBPassword: stack.Password})
-	databases, err := p.Cluster(t.Context(), cluster.Config{})
+	databases, err := p.Cluster(t.Context(), cluster.Config{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestAProgramWithTwoMapsOfOneEpochEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 	defer cancel()
 	p := boot.NewProgram(slog.New(slog.DiscardHandler), boot.Shared{MapFile: file, DBUser: stack.User, DBPassword: stack.Password})
-	if _, err := p.Cluster(ctx, cluster.Config{}); !errors.Is(err, cluster.ErrMapConflict) {
+	if _, err := p.Cluster(ctx, cluster.Config{}, false); !errors.Is(err, cluster.ErrMapConflict) {
 		t.Errorf("it goes on until %v, want a conflict", err)
 	}
 }

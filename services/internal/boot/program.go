@@ -93,8 +93,9 @@ func (p *Program) Ops(addr string) (Part, net.Addr, error) {
 
 // Cluster opens the databases of the map that is in force: that of the map file, or a
 // newer one in the meta database. It waits for the meta database, since the file alone
-// could be an old one.
-func (p *Program) Cluster(ctx context.Context, c cluster.Config) (*cluster.Cluster, error) {
+// could be an old one. A program that can do something without the meta database is early:
+// while that is away it begins with the file, once every database of the truth obeys it.
+func (p *Program) Cluster(ctx context.Context, c cluster.Config, early bool) (*cluster.Cluster, error) {
 	m, err := p.shared.Map()
 	if err != nil {
 		return nil, err
@@ -113,6 +114,10 @@ func (p *Program) Cluster(ctx context.Context, c cluster.Config) (*cluster.Clust
 		inForce, err = cluster.ResolveMap(ctx, databases, m)
 		if errors.Is(err, cluster.ErrMapConflict) {
 			conflict, err = err, nil // waiting doesn't mend it
+		}
+		if early && errors.Is(err, cluster.ErrUnavailable) && cluster.Obeyed(ctx, databases) == nil {
+			p.Log.Warn("it begins with the map file, which every database of the truth obeys, without the meta database", "because", err)
+			inForce, err = m, nil
 		}
 		return err
 	})

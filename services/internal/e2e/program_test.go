@@ -98,6 +98,17 @@ type program struct {
 // SIGTERM, with the test; its log is shown when the test failed.
 func start(t testing.TB, name string, env []string) *program {
 	t.Helper()
+	listeners := 1
+	if name == "orderd" {
+		listeners = 2
+	}
+	return launch(t, name, env, listeners)
+}
+
+// launch is start that waits for so many listeners: one that waits for something has the
+// ops port alone.
+func launch(t testing.TB, name string, env []string, listeners int) *program {
+	t.Helper()
 	dir, err := binaries()
 	if err != nil {
 		t.Fatalf("build: %v", err)
@@ -142,12 +153,8 @@ func start(t testing.TB, name string, env []string) *program {
 			t.Logf("%s[%d] ends its log:\n%s", name, p.cmd.Process.Pid, p.tail())
 		}
 	})
-	want := 1
-	if name == "orderd" {
-		want = 2
-	}
 	deadline := time.After(eventually.Patience)
-	for range want {
+	for range listeners {
 		select {
 		case a := <-addresses:
 			if a[0] == "ops" {
