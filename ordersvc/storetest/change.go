@@ -71,6 +71,21 @@ func lives(t testing.TB, s ordersvc.Store, l ordersvc.Life) {
 	same(t, "the journal", folded, l.Order)
 }
 
+// lived reads what is stored of an order, whose journal must make its row.
+func lived(t testing.TB, s ordersvc.Store, o schema.Order) (schema.Order, []schema.Entry) {
+	t.Helper()
+	now, err := s.Order(background, Place(o.UID), o.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := s.Journal(background, Place(o.UID), o.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives(t, s, ordersvc.Life{Order: now, Journal: entries})
+	return now, entries
+}
+
 func pay(o schema.Order, number string) ordersvc.Pay {
 	return ordersvc.Pay{Channel: "wechat", TradeNo: number, Amount: o.Amount, Currency: o.Currency}
 }
@@ -276,15 +291,7 @@ func parallelPayAndClose(t *testing.T, s ordersvc.Store) {
 				t.Error(r.Err)
 			}
 		}
-		now, err := s.Order(background, Place(o.UID), o.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		entries, err := s.Journal(background, Place(o.UID), o.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lives(t, s, ordersvc.Life{Order: now, Journal: entries})
+		now, entries := lived(t, s, o)
 		switch now.Status {
 		case schema.Paid:
 			if firstPay != 1 || firstClose != 0 || len(entries) != 1 {
@@ -326,15 +333,7 @@ func parallelPayAndExpiry(t *testing.T, s ordersvc.Store) {
 		})
 		for i, o := range all {
 			payment, expiry := results[0][i], results[1][i]
-			now, err := s.Order(background, Place(o.UID), o.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			entries, err := s.Journal(background, Place(o.UID), o.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lives(t, s, ordersvc.Life{Order: now, Journal: entries})
+			now, entries := lived(t, s, o)
 			if payment.Err != nil || payment.Replayed || payment.Entry.Op == "" {
 				t.Errorf("the payment: %+v", payment)
 			}
