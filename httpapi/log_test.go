@@ -174,7 +174,7 @@ func (s *service) counts() map[string]float64 {
 	return counts
 }
 
-// What clients make up must not become labels: each would stay in memory for ever.
+// Fault 30, of labels: what clients make up must not become labels: each would stay in memory for ever.
 func TestAFloodOfMadeUpPathsMethodsAndNamesGrowsNoMetrics(t *testing.T) {
 	s := start(t)
 	for i := range 60 {
