@@ -41,6 +41,7 @@ type witness struct {
 	checked  int                       // orders that a promise covered
 	held     map[string]int            // commits behind whose stamp a promise would have gone, by what held them
 	refused  map[int64]bool            // bids whose database refuses dear orders
+	bounds   int64                     // how many bounds there were
 	count    map[string]int            // faults
 }
 
@@ -289,17 +290,22 @@ func (w *witness) poison(js jetstream.JetStream, database int) {
 	})
 }
 
-// refuse lets the table of a database's merchant refuse dear orders, and makes one.
+// dearest is what no other order costs.
+const dearest = 5_000_000
+
+// refuse lets the table of a database's merchant refuse dear orders, and makes one. Each
+// bound is above what is in the table since an earlier one was lifted.
 func (w *witness) refuse(server string, database int) {
 	d := w.r.c.Map().Database(shardmap.BID, database)
 	if !w.refused[bid(database)] {
-		w.alter(d, "ADD CONSTRAINT narrow CHECK (amount < 5000000)")
+		w.bounds++
+		w.alter(d, fmt.Sprintf("ADD CONSTRAINT narrow CHECK (amount < %d)", dearest+w.bounds))
 		w.refused[bid(database)] = true
 	}
 	x := w.connect(server)
 	defer x.close()
 	x.begin()
-	x.create(5_000_000, bid(database))
+	x.create(dearest+w.bounds, bid(database))
 	x.commit("")
 }
 
